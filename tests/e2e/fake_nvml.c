@@ -7,7 +7,7 @@
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
 
-typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory;
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } Process;
 
@@ -38,9 +38,9 @@ int nvmlDeviceGetUtilizationRates(void *device, Utilization *rates) {
     return SUCCESS;
 }
 
-int nvmlDeviceGetMemoryInfo(void *device, Memory *memory) {
+int nvmlDeviceGetMemoryInfo_v2(void *device, Memory *memory) {
     (void)device;
-    memory->total = 1000; memory->used = 400; memory->free = 600;
+    memory->total = 1000; memory->used = 400; memory->free = 600; memory->reserved = 0;
     return SUCCESS;
 }
 
