@@ -67,6 +67,13 @@ def test_the_page_explains_no_alert_that_does_not_exist() -> None:
     assert list(sections()) == list(dict.fromkeys(alert.name for alert in ALERTS))
 
 
+def test_the_configuration_of_the_composed_stack_loads_the_rules(promtool: str, tmp_path: Path) -> None:
+    text = (FOLDER / "prometheus.yml").read_text().replace("/etc/prometheus", str(FOLDER))
+    (tmp_path / "prometheus.yml").write_text(text)
+    said = run(promtool, "check", "config", str(tmp_path / "prometheus.yml"))
+    assert "1 rule files found" in said and f"{sum(len(group.rules) for group in groups())} rules found" in said
+
+
 def test_the_configuration_of_the_page_is_one(promtool: str, tmp_path: Path) -> None:
     (block,) = re.findall(r"^```yaml\n(global:.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "prometheus.yml").write_text(block)
