@@ -19,6 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE not in item.path.parents or item.path.name not in REAL:
             continue
         # The first one builds the image.
-        item.add_marker(pytest.mark.timeout(1800))
+        item.add_marker(pytest.mark.timeout(3600))
         if not os.environ.get("JITNEY_TEST_DEPLOY"):
             item.add_marker(pytest.mark.skip(reason="builds and boots containers: `make test-deploy` runs it"))

@@ -3,6 +3,7 @@
 import json
 import time
 import urllib.request
+from pathlib import Path
 
 from containers import Container, image, podman, running
 from harness import APPS, Client, until
@@ -34,10 +35,7 @@ def test_it_serves_without_rights_and_stops_in_order() -> None:
         assert "CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status
         refused = podman("exec", container.name, "touch", "/srv/file", check=False)
         assert "Read-only file system" in refused.stderr
-        # The command of HEALTHCHECK.
-        health = json.loads(json.dumps(image_config()["Healthcheck"]["Test"]))
-        assert health.pop(0) == "CMD"
-        container.execute(*health)
+        container.execute(*health_check())
         begun = time.monotonic()
         podman("stop", "--time", "40", container.name)
         assert time.monotonic() - begun < 20
@@ -45,11 +43,12 @@ def test_it_serves_without_rights_and_stops_in_order() -> None:
         assert "every request has been answered" in container.log()
 
 
-def image_config() -> dict[str, dict[str, list[str]]]:
+def health_check() -> list[str]:
+    """Return the command of HEALTHCHECK."""
     (found,) = json.loads(podman("image", "inspect", image()).stdout)
-    return found["Config"] | {
-        "Healthcheck": found["HealthCheck"] if "HealthCheck" in found else found["Config"]["Healthcheck"]
-    }
+    kind, *command = found["Healthcheck"]["Test"]
+    assert kind == "CMD"
+    return command
 
 
 def zombies(container: Container) -> list[str]:
@@ -76,8 +75,20 @@ def test_nothing_stays_behind_with_tini_and_without() -> None:
             assert container.inspect()["State"]["ExitCode"] == 0, container.log()
 
 
-def test_a_server_that_needs_more_memory_than_it_may_have_is_killed() -> None:
-    with running("--memory", "32m", "--memory-swap", "32m") as container:
+def test_a_worker_that_takes_too_much_memory_is_replaced_and_the_container_lives() -> None:
+    model = ("--volume", f"{Path(__file__).parent / 'greedy.py'}:/srv/model.py:ro")
+    with running("--memory", "300m", "--memory-swap", "300m", *model) as container:
+        wait_ready(container)
+        with Client(container.port) as client:
+            assert client.post("/greedy", 10).json() == 10 << 20
+            assert client.post("/greedy", 1000).reason == "worker_lost"
+            until(lambda: client.post("/greedy", 10).status == 200, "another worker answers")
+        assert "signal: 9 (SIGKILL)" in container.log()
+        assert container.inspect()["State"]["Running"]
+
+
+def test_a_container_that_is_too_small_is_killed() -> None:
+    with running("--memory", "16m", "--memory-swap", "16m") as container:
         until(lambda: not container.inspect()["State"]["Running"], "it ends")
         assert container.inspect()["State"]["ExitCode"] == 137
 

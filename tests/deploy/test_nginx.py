@@ -47,6 +47,7 @@ def proxy(server: Server, tmp_path: Path) -> Iterator[HTTPSConnection]:
             connection.request("GET", "/readyz")
             return connection.getresponse().read() != b""
         except OSError:
+            connection.close()
             return False
 
     try:

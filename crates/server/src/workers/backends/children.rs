@@ -122,6 +122,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::zombie_processes, reason = "it is what is reaped here")]
     fn an_inherited_child_is_reaped() {
         let inherited = Command::new("false").spawn().unwrap();
         wait_for_end(&inherited);
