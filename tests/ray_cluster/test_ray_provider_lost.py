@@ -17,7 +17,7 @@ def test_without_its_provider_the_server_goes_on_and_the_next_one_takes_the_acto
     (first,) = provider(server)
     os.kill(first, signal.SIGKILL)
     assert len(answers_of(server, 8)) == 8
-    until(lambda: "provider of Ray has ended" in server.log(), "the front says so")
+    until(lambda: "connection to the Ray cluster has ended" in server.log(), "the front says so")
     until(lambda: server.log().count("connected to the Ray cluster") == 2, "the next provider is connected")
     assert provider(server) != [first]
     assert actors() == before
