@@ -5,18 +5,7 @@ from functools import cache
 from jitney import _core
 
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
-LATER = frozenset(
-    {
-        "jitney_gpu_energy_joules_total",
-        "jitney_gpu_memory_total_bytes",
-        "jitney_gpu_memory_used_bytes",
-        "jitney_gpu_power_watts",
-        "jitney_gpu_temperature_celsius",
-        "jitney_gpu_utilization_ratio",
-        "jitney_traces_total",
-        "jitney_worker_gpu_memory_bytes",
-    }
-)
+LATER = frozenset({"jitney_traces_total"})
 """Metrics that a query may name although the table does not have them yet. Such queries are left out."""
 
 

@@ -119,23 +119,38 @@ def loaded(seen: Seen, folder: Path) -> None:
         seen.loaded = time.time()
         others = [seen.server.submit_call(lambda: wrong_requests(seen)), seen.server.submit_call(lambda: streams(seen))]
         until(lambda: seen.server.metric("jitney_requests_total", deployment="plain") > 5 * RATE, "half of the load")
-        victim = re.search(r"plain/0 \| pid (\d+)", seen.server.stdout())
-        assert victim, seen.server.stdout()
         seen.killed = time.time()
-        os.kill(int(victim[1]), signal.SIGKILL)
+        os.kill(process_of(seen.server), signal.SIGKILL)
         for other in others:
             other.result(60)
     seen.done = time.time()
+
+
+def process_of(server: Server) -> int:
+    """The worker of a replica, which its model has written."""
+    found = re.search(r"plain/0 \| pid (\d+)", server.stdout())
+    assert found, server.stdout()
+    return int(found[1])
+
+
+def pretended_gpus(folder: Path) -> dict[str, str]:
+    """Build the NVML of the end-to-end tests, and return what lets the server find it."""
+    (folder / "nvml").mkdir()
+    made = folder / "nvml/libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", made, ROOT / "tests/e2e/fake_nvml.c"], check=True)
+    (folder / "processes").touch()
+    return {"LD_LIBRARY_PATH": str(made.parent), "FAKE_NVML_PROCESSES": str(folder / "processes")}
 
 
 @contextmanager
 def observed(folder: Path) -> Generator[Seen]:
     """Run all of it once. Prometheus and the server are there until the end of the tests."""
     (folder / "served").mkdir()
-    apps = {"PYTHONPATH": os.pathsep.join([str(HERE / "apps"), str(APPS)])}
-    server = Server(folder / "served", [str(HERE / "apps/observed.py")], ("--access-log", "0"), apps)
+    environment = {"PYTHONPATH": os.pathsep.join([str(HERE / "apps"), str(APPS)]), **pretended_gpus(folder)}
+    server = Server(folder / "served", [str(HERE / "apps/observed.py")], ("--set", "plain.devices=cuda:0"), environment)
     try:
         server.wait_ready()
+        Path(environment["FAKE_NVML_PROCESSES"]).write_text(f"{process_of(server)} 300\n")
         with exporters() as ports, running(folder, {"jitney": server.port, **ports}, RULES) as prometheus:
             seen = Seen(server, prometheus, time.time())
             scrapes = 'count_over_time(up{job="jitney"}[1m])'

@@ -5,6 +5,7 @@ The values are compared with what the load generator has measured on its side.
 
 import json
 import math
+import re
 import subprocess
 import urllib.request
 from bisect import bisect_left
@@ -169,6 +170,19 @@ def test_an_overload_is_more_than_the_replicas_can_do(seen: Seen) -> None:
     (shown,) = seen.prometheus.range(expression, seen.loaded + 11, seen.done)
     values = sorted(float(value) for _, value in shown["values"])
     assert values[len(values) // 2] == pytest.approx(RATE * (0.03 / 8 + 0.002) / 2, rel=0.25)
+
+
+@pytest.mark.parametrize("source", ["keda/scaledobject.yaml", "hpa/prometheus-adapter.yaml"])
+def test_autoscalers_ask_for_as_many_replicas_as_the_load_needs(seen: Seen, source: str) -> None:
+    text = (ROOT / "deploy/kubernetes/components" / source).read_text()
+    (block,) = re.findall(r"(?:query|metricsQuery): >-\n( +)(.*\n(?:\1.*\n)*)", text)
+    expression = block[1].replace("<<.LabelMatchers>>", 'job="jitney"').replace("<<.GroupBy>>", "pod")
+    (shown,) = seen.prometheus.range(expression, seen.loaded + 11, seen.done)
+    values = sorted(float(value) for _, value in shown["values"])
+    # The rate of refusals looks at a minute, most of which was before the load.
+    answered = seen.bench["requests"]["answered"] / LOAD_S
+    least, most = (rate * (0.03 / 8 + 0.002) for rate in (answered, RATE))
+    assert 0.85 * least < values[len(values) // 2] < 1.25 * most
 
 
 def bounds_of(seen: Seen) -> list[float]:

@@ -178,7 +178,7 @@ def states(frame: Frame, series: Sequence[Line]) -> str:
     for number, line in enumerate(series):
         y = TOP + number * tall
         inside += f'<text x="{wide - 8}" y="{y + tall / 2 + 4:.1f}" text-anchor="end">{escape(line.name)}</text>'
-        for at, _ in line.points:
+        for at, _ in (point for point in line.points if point[0] < frame.end):
             second = (frame.width - wide - RIGHT) / (frame.end - frame.start)
             inside += f'<rect x="{wide + (at - frame.start) * second:.1f}" y="{y + 4:.1f}" width="{second + 0.5:.1f}" '
             inside += f'height="{tall - 8:.1f}" fill="{BAD}"/>'

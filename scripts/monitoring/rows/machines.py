@@ -117,9 +117,9 @@ WORKERS = [
         "GPU memory of workers",
         "bytes",
         8,
-        {NAME + " {{kind}}": gauge("jitney_worker_gpu_memory_bytes", *BY, "kind")},
-        "Memory of each worker on its GPU. `reserved` far above `allocated`: the allocator of the framework keeps "
-        "memory that the model does not use.",
+        {NAME: gauge("jitney_worker_gpu_memory_bytes", *BY)},
+        "Memory of each worker on its GPU, as the driver says. If it is near that of the GPU, lower "
+        "`max_batch_size`, or the cache of the framework.",
     ),
     lines(
         "Threads of workers",
