@@ -1,4 +1,4 @@
-"""A model that takes as many megabytes as it is asked to."""
+"""A model that takes the megabytes that are asked for."""
 
 import jitney
 

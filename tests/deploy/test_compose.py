@@ -1,12 +1,13 @@
 """The composed stack: what it mounts is there, ports are published on loopback, and its parts find each other."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from jitney.config.layers import server_options
-from tools import DEPLOY, ROOT
+from tools import DEPLOY, ROOT, need, run
 
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -69,6 +70,15 @@ def test_prometheus_scrapes_the_services_and_grafana_asks_prometheus() -> None:
     assert source["jsonData"]["timeInterval"] == PROMETHEUS["global"]["scrape_interval"]
     provider = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/jitney.yml").read_text())["providers"][0]
     assert provider["options"]["path"] in SERVICES["grafana"]["volumes"][1]
+
+
+def test_prometheus_itself_reads_its_configuration(tmp_path: Path) -> None:
+    need("promtool")
+    text = (DEPLOY / "prometheus/prometheus.yml").read_text()
+    (place,) = PROMETHEUS["rule_files"]
+    (tmp_path / "prometheus.yml").write_text(text.replace(place, str(DEPLOY / "prometheus/jitney.rules.yml")))
+    checked = run("promtool", "check", "config", tmp_path / "prometheus.yml")
+    assert "SUCCESS" in checked.stdout and " rules found" in checked.stdout
 
 
 def test_the_context_of_the_image_has_what_the_dockerfile_copies_and_no_more() -> None:

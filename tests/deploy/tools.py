@@ -11,13 +11,17 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+IN_CI = {"promtool"}
+"""Programs that `make ci` installs."""
 
 
 def need(*programs: str) -> None:
-    """Skip a test whose program is not installed; with `JITNEY_TEST_DEPLOY` it fails."""
+    """Skip a test whose program is not installed. It fails where the project has to install it."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing and os.environ.get("JITNEY_TEST_DEPLOY"):
         pytest.fail(f"not installed: {', '.join(missing)}; `make deploy-tools` installs it")
+    if os.environ.get("CI") == "true" and set(missing) & IN_CI:
+        pytest.fail(f"not installed: {', '.join(missing)}; `make ci` installs it")
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
 

@@ -4,7 +4,7 @@ use crate::base::ledger::{Account, Ledger};
 use crate::protocols::connection::backlog::ResponseBacklog;
 use crate::protocols::connection::discard::DiscardTurns;
 use crate::protocols::connection::limits::{AHEAD_BYTES, SNIFF_BYTES};
-use crate::protocols::connection::tls::{Tls, Watched};
+use crate::protocols::connection::tls::{NotedTcp, NotesWrites, Tls};
 use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -122,8 +122,7 @@ impl Activity {
         }
     }
 
-    /// Notes what the peer has taken, or that it takes no more.
-    pub(crate) fn wrote(&self, result: &Poll<io::Result<usize>>) {
+    fn wrote(&self, result: &Poll<io::Result<usize>>) {
         match result {
             Poll::Pending => self.write_blocked.store(true, Ordering::Relaxed),
             Poll::Ready(Ok(bytes)) => {
@@ -132,6 +131,12 @@ impl Activity {
             }
             Poll::Ready(Err(_)) => {}
         }
+    }
+}
+
+impl NotesWrites for Arc<Activity> {
+    fn wrote(&self, result: &Poll<io::Result<usize>>) {
+        Activity::wrote(self, result);
     }
 }
 
@@ -190,7 +195,7 @@ enum Transport {
     Tcp(TcpStream),
     Unix(UnixStream),
     /// It notes itself what the peer takes.
-    Tls(Box<TlsStream<Watched>>),
+    Tls(Box<TlsStream<NotedTcp<Arc<Activity>>>>),
 }
 
 /// The stream with its notes.

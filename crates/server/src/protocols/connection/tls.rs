@@ -1,6 +1,5 @@
 //! TLS of the HTTP port: the server's certificates, which are read again when they change, and the handshake.
 
-use crate::protocols::connection::socket::Activity;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -151,7 +150,11 @@ impl Tls {
     }
 
     /// The handshake. A client that speaks plain HTTP gets an answer that says so.
-    pub(crate) async fn accept(&self, mut tcp: TcpStream, activity: Arc<Activity>) -> io::Result<TlsStream<Watched>> {
+    pub(crate) async fn accept<N: NotesWrites>(
+        &self,
+        mut tcp: TcpStream,
+        notes: N,
+    ) -> io::Result<TlsStream<NotedTcp<N>>> {
         let mut first = [HANDSHAKE];
         tcp.peek(&mut first).await?;
         if first != [HANDSHAKE] {
@@ -161,29 +164,35 @@ impl Tls {
             let _ = tcp.read(&mut [0; 4096]).await?;
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut stream = self.0.accept(Watched { tcp, activity }).await?;
+        let mut stream = self.0.accept(NotedTcp { tcp, notes }).await?;
         stream.get_mut().1.set_buffer_limit(Some(BUFFERED));
         Ok(stream)
     }
 }
 
-/// The socket below TLS. It notes what the peer takes: plain text that TLS has taken says nothing about the peer.
-#[derive(Debug)]
-pub(crate) struct Watched {
-    tcp: TcpStream,
-    activity: Arc<Activity>,
+/// Notes what a peer takes.
+pub(crate) trait NotesWrites: Unpin {
+    /// The peer has taken bytes, or takes no more.
+    fn wrote(&self, result: &Poll<io::Result<usize>>);
 }
 
-impl AsyncRead for Watched {
+/// The socket below TLS, which notes what the peer takes: bytes that TLS has buffered say nothing about the peer.
+#[derive(Debug)]
+pub(crate) struct NotedTcp<N> {
+    tcp: TcpStream,
+    notes: N,
+}
+
+impl<N: NotesWrites> AsyncRead for NotedTcp<N> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.tcp).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Watched {
+impl<N: NotesWrites> AsyncWrite for NotedTcp<N> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.tcp).poll_write(cx, buf);
-        self.activity.wrote(&result);
+        self.notes.wrote(&result);
         result
     }
 
@@ -193,7 +202,7 @@ impl AsyncWrite for Watched {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs);
-        self.activity.wrote(&result);
+        self.notes.wrote(&result);
         result
     }
 

@@ -4,5 +4,6 @@ mod arrived;
 pub(crate) mod cors;
 pub(crate) mod gate;
 pub(crate) mod origin;
+pub(crate) mod packed;
 pub(crate) mod protocol;
 pub mod service;
