@@ -139,6 +139,8 @@ metrics! {
     RECEIVING_BYTES = "jitney_receiving_bytes", Kind::Gauge, [];
     /// Bytes held by answers that clients have not taken yet.
     UNTAKEN_BYTES = "jitney_untaken_bytes", Kind::Gauge, [];
+    /// Traces that were kept to be sent, by how that ended: the collector took them, there was no room, or it did not take them.
+    TRACES = "jitney_traces_total", Kind::Counter, ["end"];
 }
 
 #[cfg(test)]

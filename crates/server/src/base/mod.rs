@@ -10,3 +10,4 @@ pub(crate) mod openmetrics;
 pub(crate) mod refusal_pacing;
 pub(crate) mod self_wake;
 pub mod telemetry;
+pub mod traces;

@@ -8,11 +8,13 @@ mod lost_inputs;
 mod meters;
 mod pauses;
 mod pending;
+mod spans;
 mod steps;
 mod timings;
 
 use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
+use crate::base::traces::batch::BatchTrace;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::task::asks::Asks;
@@ -40,6 +42,7 @@ use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -60,6 +63,8 @@ struct Answered {
     bytes: u64,
     /// Of its items, for what is logged if it hangs.
     metadata: Vec<Metadata>,
+    /// `None` if none of its items is of a traced request.
+    trace: Option<Arc<BatchTrace>>,
 }
 
 /// One deployment's engine.
@@ -172,6 +177,9 @@ impl Engine {
         match message {
             Inbound::Submit(call, reply) => {
                 self.published.demand().arrived(1);
+                if let Some(note) = call.note() {
+                    note.entered(self.scheduler.queued_items());
+                }
                 if let Some(refusal) = self.asleep(call.timeout, call.asked.is_some()) {
                     return self.refuse(Pending { call, reply, sequence: 0 }, refusal);
                 }
@@ -233,6 +241,7 @@ impl Engine {
                 self.asks.lost(replica);
                 self.trials.remove(&replica);
                 self.meters.replica_lost(replica);
+                self.trace_loss(now, replica, loss);
                 self.answered.retain(|_, answered| answered.replica != replica);
                 self.lost(now, replica, loss);
             }
@@ -356,6 +365,7 @@ impl Engine {
         let ended = if is_last { self.scheduler.item_ended(batch, id) } else { self.cancel(id) };
         let Some(ended) = ended else { return };
         let timing = timing(now, &ended, predict);
+        self.trace_result(now, &ended, predict);
         self.meters.queue_seconds.observe(timing.queue.as_secs_f64());
         let (mut tokens, mut stream_end) = (None, None);
         let result = match end {
@@ -385,6 +395,7 @@ impl Engine {
 
     fn batch_ended(&mut self, now: Time, replica: ReplicaId, end: BatchEnd) {
         let answered = self.answered.remove(&end.batch);
+        self.trace_end(now, answered.as_ref().and_then(|one| one.trace.as_ref()), Some(end.durations));
         if let Some(answered) = answered.filter(|_| end.is_clean) {
             self.scheduler.computed(end.batch, answered.items);
             let Durations { decode, predict, encode } = end.durations;
@@ -445,6 +456,9 @@ impl Engine {
         if !launch.held.is_zero() {
             self.meters.hold_seconds.observe(launch.held.as_secs_f64());
         }
+        let is_traced =
+            |id: &ItemId| self.scheduler.payload(*id, now).is_some_and(|(item, _)| item.call.note().is_some());
+        let trace = if launch.items.iter().any(is_traced) { self.trace_launch(now, launch) } else { None };
         let mut items = Vec::with_capacity(launch.items.len());
         for &id in &launch.items {
             let look = self.scheduler.payload(id, now);
@@ -454,7 +468,8 @@ impl Engine {
         if let Some(link) = self.links.get(&launch.replica) {
             link.batch(launch.batch, &items);
             let metadata = items.iter().filter_map(|(call, _)| call.metadata.clone()).collect();
-            self.answered.insert(launch.batch, Answered { replica: launch.replica, items: 0, bytes: 0, metadata });
+            self.answered
+                .insert(launch.batch, Answered { replica: launch.replica, items: 0, bytes: 0, metadata, trace });
         }
         for &id in &launch.items {
             if let Some(pending) = self.scheduler.item_of(launch.batch, id) {

@@ -198,7 +198,8 @@ impl<'r> Exchange<'r> {
         let received = body.receive(&mut terms).await;
         arriving.end();
         let (body, received) = received.map_err(refused)?;
-        let metadata = headers::metadata(self.id, self.headers(), self.state.keys.as_deref());
+        let metadata =
+            headers::metadata(self.id, self.headers(), self.state.keys.as_deref(), self.head.extensions.get());
         let (state, active) = (self.state, self.active);
         let computing =
             Computing { state, ledger: active.ledger(), active: Some(active), metadata, headers: self.headers() };

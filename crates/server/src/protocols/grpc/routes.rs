@@ -190,6 +190,11 @@ pub(crate) fn is_call(path: &str) -> bool {
     matches!(method, Some("/ModelInfer" | "/ModelStreamInfer"))
 }
 
+/// The method whose messages are requests.
+pub(crate) fn is_stream(path: &str) -> bool {
+    path == stream::STREAM
+}
+
 /// Methods that answer without a key.
 pub(crate) fn is_probe(path: &str) -> bool {
     matches!(path, "/inference.GRPCInferenceService/ServerLive" | "/inference.GRPCInferenceService/ServerReady")

@@ -1,6 +1,8 @@
 //! The headers of jitney's own in requests.
 
 use crate::base::keys::Keys;
+use crate::base::traces::context::{TraceContext, passable};
+use crate::base::traces::request::TraceNote;
 use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::api_key;
 use crate::values::answer::Failure;
@@ -10,22 +12,55 @@ use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use jitney_core::request::Priority;
 use jitney_core::tables::outcome::Outcome;
+use std::borrow::Cow;
 use std::time::Duration;
 
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
 const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
 const TRACE: HeaderName = HeaderName::from_static("traceparent");
+const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// The longest `traceparent` that is passed on; version 0 of it has 55 bytes.
 const TRACE_BYTES: usize = 128;
 
 /// What a worker reads of a request, except for headers that its deployment asks for. A trace context that is not one is left
-/// out.
-pub(crate) fn metadata(id: &RequestId, headers: &HeaderMap, keys: Option<&Keys>) -> Metadata {
-    let trace = headers.get(TRACE).and_then(|value| value.to_str().ok()).filter(|text| text.len() <= TRACE_BYTES);
+/// out. `note` is there if this server traces the request: then its spans are between those of the client and of the model.
+pub(crate) fn metadata(id: &RequestId, headers: &HeaderMap, keys: Option<&Keys>, note: Option<&TraceNote>) -> Metadata {
+    let trace = if note.is_none() { trace_text(headers) } else { Box::default() };
     let key_name = keys.map(|keys| api_key::name(keys, headers)).unwrap_or_default();
-    let further = FurtherMetadata { trace: trace.unwrap_or_default().into(), key_name, headers: Vec::new() };
+    let further = FurtherMetadata { trace, key_name, headers: Vec::new(), note: note.cloned() };
     Metadata::new(id.call_id(), further)
+}
+
+/// The trace context of a client as models get it, unread.
+fn trace_text(headers: &HeaderMap) -> Box<str> {
+    let Some(parent) = headers.get(TRACE).and_then(|value| value.to_str().ok()) else { return Box::default() };
+    if parent.len() > TRACE_BYTES {
+        return Box::default();
+    }
+    match &*trace_state(headers) {
+        "" => parent.into(),
+        state => format!("{parent}\n{state}").into(),
+    }
+}
+
+/// The `tracestate` of a client, if it may be passed on. Several headers are one list.
+pub(crate) fn trace_state(headers: &HeaderMap) -> Cow<'_, str> {
+    let mut values = headers.get_all(TRACE_STATE).iter().filter_map(|value| value.to_str().ok());
+    let first = values.next().unwrap_or_default();
+    match values.next() {
+        None => passable(first).into(),
+        Some(second) => {
+            let all: Vec<&str> = [first, second].into_iter().chain(values).collect();
+            passable(&all.join(",")).to_owned().into()
+        }
+    }
+}
+
+/// The span of a client above a request. Of two contexts none can be trusted.
+pub(crate) fn trace_context(headers: &HeaderMap) -> Option<TraceContext> {
+    let value = single(headers, &TRACE).ok()??;
+    TraceContext::parse(value.to_str().ok()?)
 }
 
 /// The metadata of a request, together with those of its headers that have these names. Values of one name are joined,
@@ -115,7 +150,7 @@ mod tests {
         let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let of = |trace: &str| {
             let headers = HeaderMap::from_iter([(TRACE, HeaderValue::from_str(trace).unwrap())]);
-            metadata(&RequestId::Given(HeaderValue::from_static("mine")), &headers, None)
+            metadata(&RequestId::Given(HeaderValue::from_static("mine")), &headers, None, None)
         };
         let found = of(trace);
         assert_eq!((&*found.request_id.text(), &*found.further.unwrap().trace), ("mine", trace));

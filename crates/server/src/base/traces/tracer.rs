@@ -1,0 +1,261 @@
+//! Which requests are kept, and the way of the notes of those to the task that makes spans of them.
+
+use crate::base::telemetry::Telemetry;
+use crate::base::traces::batch::FinishedBatch;
+use crate::base::traces::context::{TraceContext, fresh, passable};
+use crate::base::traces::otlp::exporter;
+use crate::base::traces::otlp::store::Store;
+use crate::base::traces::recent::RecentDurations;
+use crate::base::traces::request::{FinishedRequest, RequestFacts, RequestTrace};
+use crate::base::traces::settings::TraceSettings;
+use jitney_core::tables::metrics;
+use jitney_core::tables::outcome::Outcome;
+use prometheus::IntCounter;
+use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// Notes that may wait for the task that makes spans of them.
+const MOST_FINISHED: usize = 2048;
+/// Requests that are kept in a second because they are slow or failed.
+const AFTERWARDS_PER_SECOND: u64 = 20;
+/// At the end the last traces may take this long.
+const LAST_TRACES: Duration = Duration::from_secs(5);
+
+/// Why a request is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Its caller or the ratio says so.
+    Sampled,
+    Slow,
+    Failed,
+}
+
+impl Kept {
+    /// As an attribute.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Kept::Sampled => "sampled",
+            Kept::Slow => "slow",
+            Kept::Failed => "failed",
+        }
+    }
+}
+
+/// What is decided about a request that is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verdict {
+    pub(super) kept: Kept,
+    pub(super) is_logged: bool,
+    pub(super) usual: Option<Duration>,
+}
+
+/// What the task gets.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    Request(Box<FinishedRequest>),
+    Batch(Box<FinishedBatch>),
+    /// Everything so far is to be sent at once.
+    Flush(oneshot::Sender<()>),
+}
+
+/// How traces end, for the metrics.
+#[derive(Clone, Debug)]
+pub(crate) struct TraceCounts {
+    pub(crate) sent: IntCounter,
+    /// There was no room for them.
+    pub(crate) dropped: IntCounter,
+    /// The collector did not take them.
+    pub(crate) failed: IntCounter,
+}
+
+/// Decides, and takes notes.
+#[derive(Debug)]
+pub struct Tracer {
+    settings: TraceSettings,
+    started: Instant,
+    finished: mpsc::Sender<Finished>,
+    counts: TraceCounts,
+    recent: RwLock<FxHashMap<Box<str>, Arc<RecentDurations>>>,
+    /// The second in the upper half, and how many were kept afterwards in it.
+    afterwards: AtomicU64,
+    store: Arc<Mutex<Store>>,
+}
+
+impl Tracer {
+    /// Starts the task that makes spans and sends them. It ends with the runtime.
+    pub fn start(settings: TraceSettings, telemetry: &Telemetry) -> Arc<Tracer> {
+        let (finished, queue) = mpsc::channel(MOST_FINISHED);
+        let count = |end| telemetry.counter(metrics::TRACES, &[end]);
+        let counts = TraceCounts { sent: count("sent"), dropped: count("dropped"), failed: count("failed") };
+        let store = Arc::new(Mutex::new(Store::new(settings.resource.clone())));
+        tokio::spawn(exporter::run(queue, settings.clone(), counts.clone(), store.clone()));
+        Arc::new(Tracer {
+            settings,
+            started: Instant::now(),
+            finished,
+            counts,
+            recent: RwLock::default(),
+            afterwards: AtomicU64::new(0),
+            store,
+        })
+    }
+
+    /// Sends what has been kept so far, for a few seconds at most.
+    pub async fn finish_all(&self) {
+        let (done, all_sent) = oneshot::channel();
+        let flushed = async {
+            // The task ends after this one.
+            let _ = self.finished.send(Finished::Flush(done)).await;
+            let _ = all_sent.await;
+        };
+        if tokio::time::timeout(LAST_TRACES, flushed).await.is_err() {
+            tracing::warn!("the last traces were not sent: the collector did not take them within 5 s");
+        }
+    }
+
+    /// A deployment is served that has this latency target.
+    pub fn add_deployment(&self, name: &str, target: Option<Duration>) {
+        let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
+        recent.insert(name.into(), Arc::new(RecentDurations::new(target)));
+    }
+
+    /// The trace of a request that begins, whose head says this.
+    pub(crate) fn begin(self: &Arc<Tracer>, parent: Option<TraceContext>, state: &str) -> Arc<RequestTrace> {
+        let own = parent.map_or_else(TraceContext::root, |parent| TraceContext { span: fresh(), ..parent });
+        let sampler = self.settings.sampler;
+        let is_sampled = sampler.samples(own.trace, parent);
+        // Who says that no traces are wanted is right, unless the server's own options ask for slow requests.
+        let is_unwanted = match parent.filter(|_| sampler.is_parent_based) {
+            Some(parent) => !parent.is_sampled,
+            None => sampler.share <= 0.0,
+        };
+        Arc::new(RequestTrace {
+            tracer: self.clone(),
+            context: TraceContext { is_sampled, ..own },
+            parent: parent.map_or(0, |parent| parent.span),
+            state: if parent.is_some() { passable(state).into() } else { Box::default() },
+            may_be_kept: is_sampled || !is_unwanted || self.settings.slow.is_some(),
+            began: Instant::now(),
+            facts: Mutex::new(RequestFacts::default()),
+        })
+    }
+
+    /// Whether a request that has ended is kept.
+    pub(super) fn judge(
+        &self,
+        request: &RequestTrace,
+        deployment: &str,
+        outcome: Option<Outcome>,
+        length: Duration,
+    ) -> Option<Verdict> {
+        let second = self.started.elapsed().as_secs();
+        let recent = self.recent.read().unwrap_or_else(PoisonError::into_inner).get(deployment).cloned();
+        let is_fault = outcome.is_some_and(is_fault);
+        let bound = self.settings.slow.or_else(|| recent.as_ref().and_then(|recent| recent.slow(second)));
+        let is_slow = bound.is_some_and(|bound| length >= bound);
+        // One of a hundred is slow in any case: that is no news for the log.
+        let has_bound = self.settings.slow.is_some() || recent.as_ref().is_some_and(|recent| recent.target.is_some());
+        let usual = recent.as_ref().and_then(|recent| recent.usual(second));
+        if outcome.is_none_or(|outcome| outcome == Outcome::Ok) {
+            recent.iter().for_each(|recent| recent.add(second, length));
+        }
+        let is_noteworthy = request.may_be_kept && (is_fault || is_slow) && self.may_keep(second);
+        let kept = if request.context.is_sampled {
+            Kept::Sampled
+        } else if is_noteworthy {
+            if is_fault { Kept::Failed } else { Kept::Slow }
+        } else {
+            return None;
+        };
+        Some(Verdict { kept, is_logged: is_noteworthy && (is_fault || has_bound), usual })
+    }
+
+    /// Whether one more of this second may be kept afterwards.
+    fn may_keep(&self, second: u64) -> bool {
+        let second = second << 32;
+        let next = |seen: u64| if seen & !u64::from(u32::MAX) == second { seen + 1 } else { second + 1 };
+        let seen = self.afterwards.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |seen| Some(next(seen)));
+        next(seen.unwrap_or_default()) - second <= AFTERWARDS_PER_SECOND
+    }
+
+    /// Hands a note to the task.
+    pub(super) fn finish(&self, finished: Finished) {
+        if self.finished.try_send(finished).is_err() {
+            self.counts.dropped.inc();
+        }
+    }
+
+    /// The traces of the request that has this id, among the last ones, as JSON of OTLP; `None` if it has none.
+    pub(crate) fn find(&self, request_id: &str) -> Option<serde_json::Value> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).find(request_id)
+    }
+}
+
+/// Whether an outcome is the fault of the server or of the model.
+fn is_fault(outcome: Outcome) -> bool {
+    matches!(outcome.http_status(), 500 | 502)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracer(variables: &[(&str, &str)], slow_ms: Option<f64>) -> Arc<Tracer> {
+        let variable =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
+        Tracer::start(TraceSettings::read(variable, slow_ms).0.unwrap(), &Telemetry::new())
+    }
+
+    const PARENT: TraceContext = TraceContext { trace: 7, span: 9, is_sampled: true };
+    const UNSAMPLED: TraceContext = TraceContext { is_sampled: false, ..PARENT };
+    const QUICK: Duration = Duration::from_millis(1);
+    const LONG: Duration = Duration::from_secs(1);
+
+    fn kept(tracer: &Arc<Tracer>, parent: Option<TraceContext>, outcome: Outcome, length: Duration) -> Option<Kept> {
+        let request = tracer.begin(parent, "");
+        tracer.judge(&request, "m", Some(outcome), length).map(|verdict| verdict.kept)
+    }
+
+    #[tokio::test]
+    async fn a_request_is_kept_as_its_parent_says_or_because_it_is_slow_or_failed() {
+        let never = [("OTEL_TRACES_SAMPLER", "parentbased_always_off")];
+        let tracer_of = |slow| tracer(&never, slow);
+        let (plain, slow) = (tracer_of(None), tracer_of(Some(500.0)));
+        for (tracer, parent, outcome, length, expected) in [
+            (&plain, Some(PARENT), Outcome::Ok, QUICK, Some(Kept::Sampled)),
+            (&plain, Some(UNSAMPLED), Outcome::Internal, LONG, None),
+            (&plain, None, Outcome::Internal, LONG, None),
+            (&slow, Some(UNSAMPLED), Outcome::Ok, QUICK, None),
+            (&slow, Some(UNSAMPLED), Outcome::Ok, LONG, Some(Kept::Slow)),
+            (&slow, None, Outcome::Internal, QUICK, Some(Kept::Failed)),
+            (&slow, None, Outcome::InvalidRequest, QUICK, None),
+        ] {
+            assert_eq!(kept(tracer, parent, outcome, length), expected, "{parent:?} {outcome:?} {length:?}");
+        }
+        let little = tracer(&[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0.000001")], None);
+        little.add_deployment("m", Some(LONG / 2));
+        assert_eq!(kept(&little, None, Outcome::Ok, LONG), Some(Kept::Slow), "above the latency target");
+    }
+
+    #[tokio::test]
+    async fn of_slow_requests_a_few_are_kept_each_second() {
+        let tracer = tracer(&[], Some(0.0));
+        let kept = (0..100).filter(|_| kept(&tracer, None, Outcome::Ok, LONG).is_some()).count();
+        // The second may change once meanwhile.
+        assert!(kept == 20 || kept == 40, "{kept}");
+    }
+
+    #[tokio::test]
+    async fn a_request_goes_on_below_its_parent() {
+        let tracer = tracer(&[("OTEL_TRACES_SAMPLER", "parentbased_always_off")], None);
+        let request = tracer.begin(Some(PARENT), "a=1");
+        assert_eq!((request.context.trace, request.parent, &*request.state), (7, 9, "a=1"));
+        assert!(request.context.span != 9 && request.context.is_sampled);
+        let root = tracer.begin(None, "a=1");
+        assert_eq!((root.parent, &*root.state, root.context.is_sampled), (0, "", false));
+    }
+}

@@ -1,0 +1,203 @@
+//! The span of a request over HTTP: from its head until its answer has been handed over.
+
+use crate::base::access_log::line::{AccessLine, Ended};
+use crate::base::traces::otlp::messages::{KeyValue, attribute};
+use crate::base::traces::request::{Description, RequestTrace, TraceNote};
+use crate::base::traces::tracer::Tracer;
+use crate::engine::deployment::ticket::{Ticket, UNKNOWN};
+use crate::protocols::reply::request_id::RequestId;
+use crate::protocols::request::headers;
+use crate::values::call_id::CallId;
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, Uri, Version};
+use jitney_core::tables::outcome::Outcome;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A request that is traced. When this is dropped, the request has ended. If it is dropped before anything says how, its client has
+/// left.
+#[derive(Debug)]
+pub(crate) struct ServerSpan {
+    request: Arc<RequestTrace>,
+    id: CallId,
+    protocol: &'static str,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    deployment: Option<Box<str>>,
+    outcome: Option<Outcome>,
+    status: u16,
+    items: u32,
+    queue: Duration,
+    answer_bytes: u64,
+}
+
+impl ServerSpan {
+    /// Begins it; the head passes it on to whoever reads the request.
+    pub(crate) fn begin(
+        tracer: &Arc<Tracer>,
+        head: &mut Parts,
+        id: &RequestId,
+        protocol: &'static str,
+    ) -> Box<ServerSpan> {
+        let (id, uri) = (id.call_id(), head.uri.clone());
+        let span = ServerSpan::new(tracer, &head.headers, id, protocol, head.method.clone(), uri, head.version);
+        head.extensions.insert(TraceNote::new(span.request.clone()));
+        span
+    }
+
+    /// The same for a message of a gRPC stream, which is a request of its own.
+    pub(crate) fn of_message(
+        tracer: &Arc<Tracer>,
+        headers: &HeaderMap,
+        id: &CallId,
+        path: &'static str,
+    ) -> (Box<ServerSpan>, TraceNote) {
+        let (method, uri) = (Method::POST, Uri::from_static(path));
+        let span = ServerSpan::new(tracer, headers, id.clone(), "grpc", method, uri, Version::HTTP_2);
+        let note = TraceNote::new(span.request.clone());
+        (span, note)
+    }
+
+    fn new(
+        tracer: &Arc<Tracer>,
+        headers: &HeaderMap,
+        id: CallId,
+        protocol: &'static str,
+        method: Method,
+        uri: Uri,
+        version: Version,
+    ) -> Box<ServerSpan> {
+        let request = tracer.begin(headers::trace_context(headers), &headers::trace_state(headers));
+        Box::new(ServerSpan {
+            request,
+            id,
+            protocol,
+            method,
+            uri,
+            version,
+            deployment: None,
+            outcome: Some(Outcome::Cancelled),
+            status: 0,
+            items: 0,
+            queue: Duration::ZERO,
+            answer_bytes: 0,
+        })
+    }
+
+    /// Says how an answer without items ended, and the status of any answer.
+    pub(crate) fn answered(&mut self, outcome: Option<Outcome>, status: u16) {
+        (self.outcome, self.status) = (outcome, status);
+    }
+
+    /// Says how the request ended that has this ticket.
+    pub(crate) fn end(&mut self, ticket: &Ticket, status: u16) {
+        self.status = status;
+        self.deployment = ticket.deployment().map(Into::into);
+        self.outcome = Some(ticket.outcome());
+        (self.items, self.queue) = (ticket.items(), ticket.timing.queue);
+    }
+
+    /// Counts bytes of its answer.
+    pub(crate) fn add_answer_bytes(&mut self, bytes: usize) {
+        self.answer_bytes += bytes as u64;
+    }
+
+    fn describe(&self) -> Description {
+        let path = self.uri.path();
+        // The routes of deployments that are there are few; others are as many as clients think of.
+        let name = match (self.protocol, &self.deployment) {
+            ("grpc", _) => path.trim_start_matches('/').to_owned(),
+            (_, Some(_)) => format!("{} {path}", self.method),
+            (_, None) => self.method.to_string(),
+        };
+        Description {
+            request_id: self.id.text().as_ref().into(),
+            name,
+            attributes: self.attributes(path),
+            is_error: self.outcome.is_some_and(|outcome| outcome.http_status() >= 500) || self.status >= 500,
+        }
+    }
+
+    fn attributes(&self, path: &str) -> Vec<KeyValue> {
+        let version = if self.version == Version::HTTP_2 { "2" } else { "1.1" };
+        let mut attributes = vec![
+            attribute("url.path", path),
+            attribute("url.scheme", "http"),
+            attribute("network.protocol.version", version),
+            attribute("jitney.protocol", self.protocol),
+            attribute("jitney.request.items", u64::from(self.items)),
+            attribute("http.response.body.size", self.answer_bytes),
+        ];
+        if self.protocol == "grpc" {
+            attributes.push(attribute("rpc.system", "grpc"));
+            if let Some((service, method)) = path.trim_start_matches('/').split_once('/') {
+                attributes.push(attribute("rpc.service", service));
+                attributes.push(attribute("rpc.method", method));
+            }
+        } else {
+            attributes.push(attribute("http.request.method", self.method.as_str()));
+        }
+        if self.status != 0 {
+            attributes.push(attribute("http.response.status_code", u64::from(self.status)));
+        }
+        if let Some(deployment) = self.deployment.as_deref() {
+            attributes.push(attribute("jitney.deployment", deployment));
+            if self.protocol != "grpc" {
+                attributes.push(attribute("http.route", path));
+            }
+            attributes.extend(gen_ai(self.protocol, path, deployment));
+        }
+        attributes
+    }
+}
+
+/// What the conventions for generative models say of the routes of `OpenAI`, as of their version 1.40.
+fn gen_ai(protocol: &str, path: &str, deployment: &str) -> Vec<KeyValue> {
+    let operation = match path {
+        _ if protocol != "openai" => return Vec::new(),
+        path if path.ends_with("/embeddings") => "embeddings",
+        path if path.ends_with("/chat/completions") => "chat",
+        path if path.ends_with("/completions") => "text_completion",
+        _ => "generate_content",
+    };
+    vec![
+        attribute("gen_ai.operation.name", operation),
+        attribute("gen_ai.request.model", deployment),
+        attribute("gen_ai.response.model", deployment),
+    ]
+}
+
+impl Drop for ServerSpan {
+    fn drop(&mut self) {
+        let deployment = self.deployment.as_deref().unwrap_or(UNKNOWN);
+        self.request.end(deployment, self.outcome, self.queue, || self.describe());
+    }
+}
+
+/// What follows a request until its answer has been handed over: its line in the access log and its span, if it has these.
+#[derive(Debug, Default)]
+pub(crate) struct Followers {
+    pub(crate) line: Option<Box<AccessLine>>,
+    pub(crate) span: Option<Box<ServerSpan>>,
+}
+
+impl Followers {
+    /// Says how the request with this ticket ended.
+    pub(crate) fn end(&mut self, ticket: &Ticket, status: u16) {
+        self.line.iter_mut().for_each(|line| line.end(ticket.ended(status)));
+        self.span.iter_mut().for_each(|span| span.end(ticket, status));
+    }
+
+    /// Says how a request without a ticket ended.
+    pub(crate) fn end_page(&mut self, page: Ended<'_>) {
+        self.line.iter_mut().for_each(|line| line.end(page));
+        self.span.iter_mut().for_each(|span| span.answered(page.outcome, page.status));
+    }
+
+    /// Counts bytes of the answer.
+    pub(crate) fn add_answer_bytes(&mut self, bytes: usize) {
+        self.line.iter_mut().for_each(|line| line.add_answer_bytes(bytes));
+        self.span.iter_mut().for_each(|span| span.add_answer_bytes(bytes));
+    }
+}
