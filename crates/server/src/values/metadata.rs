@@ -28,6 +28,11 @@ pub struct FurtherMetadata {
 }
 
 impl Metadata {
+    /// The metadata of the call of a program whose span has this trace context.
+    pub fn of_trace(request_id: CallId, trace: &str) -> Metadata {
+        Metadata::new(request_id, FurtherMetadata { trace: trace.into(), ..FurtherMetadata::default() })
+    }
+
     /// The metadata of a request that says nothing but its id.
     pub fn of_id(request_id: CallId) -> Metadata {
         Metadata { request_id, further: None }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, RETRY_AFTER, USER_AGENT};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use prost::Message;
@@ -89,6 +89,8 @@ async fn exchange(endpoint: &Endpoint, body: Bytes) -> Result<(StatusCode, Heade
     let _connection = Connection(tokio::spawn(async { drop(connection.await) }));
     let mut request = Request::post(endpoint.path.as_str())
         .header(HOST, endpoint.authority())
+        // An empty message has a length too.
+        .header(CONTENT_LENGTH, body.len())
         .header(CONTENT_TYPE, "application/x-protobuf")
         .header(USER_AGENT, concat!("jitney/", env!("CARGO_PKG_VERSION")))
         .body(Full::new(body))
