@@ -23,14 +23,15 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def outcomes() -> str:
     rows = [
-        [f"`{reason}`", title, str(status), str(grpc), "" if may_retry else "`false`"]
-        for reason, title, status, grpc, may_retry in _core.outcomes()
+        [f"`{reason}`", title, str(status), str(grpc), "" if may_retry else "`false`", blame]
+        for reason, title, status, grpc, may_retry, blame in _core.outcomes()
     ]
-    head = ["reason", "title", "HTTP status", "gRPC code", "`x-should-retry`"]
+    head = ["reason", "title", "HTTP status", "gRPC code", "`x-should-retry`", "whose doing"]
     words = (
         "Every way in which a request can end. The reason is in the header `x-jitney-reason`, in the problem, and in\n"
-        "the label `outcome` of metrics. Where the last column says `false`, the answer has that header. Clients\n"
-        "often retry this status, but a retry would fail again."
+        "the label `outcome` of metrics. Where `x-should-retry` is `false`, the answer has that header: clients\n"
+        "often retry this status, but a retry would fail again. The last column says whose doing it is: the rules for\n"
+        "alerts count those of `model` and `server` as failures, and those of `load` as refusals."
     )
     return f"# Outcomes\n\n{NOTE}\n{words}\n\n{table(head, rows)}"
 

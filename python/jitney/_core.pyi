@@ -431,8 +431,8 @@ TAG_TEXT: int
 TAG_BYTES: int
 TAG_TENSOR: int
 
-def outcomes() -> list[tuple[str, str, int, int, bool]]:
-    """The table of outcomes: (reason, title, HTTP status, gRPC code, may be retried)."""
+def outcomes() -> list[tuple[str, str, int, int, bool, str]]:
+    """The table of outcomes: (reason, title, HTTP status, gRPC code, may be retried, whose doing it is)."""
 
 def metrics() -> list[tuple[str, str, list[str], str]]:
     """The table of metrics: (name, kind, labels, help)."""

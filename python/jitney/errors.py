@@ -46,7 +46,7 @@ from jitney.extension import core
 
 @cache
 def _statuses() -> dict[str, int]:
-    return {reason: status for reason, _, status, _, _ in core().outcomes()}  # the table lives in Rust
+    return {reason: status for reason, _, status, *_ in core().outcomes()}  # the table lives in Rust
 
 
 class JitneyError(Exception):

@@ -12,15 +12,17 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 #[pyfunction]
-pub(crate) fn outcomes() -> Vec<(&'static str, &'static str, u16, u8, bool)> {
-    let row = |o: &Outcome| (o.reason(), o.title(), o.http_status(), o.grpc_code(), o.retry() != Retry::Never);
+pub(crate) fn outcomes() -> Vec<(&'static str, &'static str, u16, u8, bool, &'static str)> {
+    let row = |o: &Outcome| {
+        (o.reason(), o.title(), o.http_status(), o.grpc_code(), o.retry() != Retry::Never, o.blame().label())
+    };
     Outcome::ALL.iter().map(row).collect()
 }
 
 #[pyfunction]
 pub(crate) fn metrics() -> Vec<(&'static str, &'static str, Vec<&'static str>, &'static str)> {
     let kind = |kind| match kind {
-        Kind::Counter => "counter",
+        Kind::Counter | Kind::Total => "counter",
         Kind::Gauge | Kind::Level => "gauge",
         Kind::Histogram(_) => "histogram",
     };

@@ -91,6 +91,7 @@ impl<P: Payload> Scheduler<P> {
             return Some((evidence, is_cause));
         }
         if !self.goes_on(batch.id, id) {
+            self.put_back += 1;
             self.wait_again(id);
         }
         None
@@ -103,7 +104,10 @@ impl<P: Payload> Scheduler<P> {
             return;
         }
         match self.entries.get(&id) {
-            Some(entry) if self.rules.retry && entry.payload.may_run_again() => self.wait_again(id),
+            Some(entry) if self.rules.retry && entry.payload.may_run_again() => {
+                self.put_back += 1;
+                self.wait_again(id);
+            }
             Some(_) => self.fail(id, Outcome::WorkerLost),
             None => {}
         }

@@ -66,6 +66,8 @@ pub struct Scheduler<P: Payload> {
     pub(super) hangs: BTreeSet<(Time, BatchId)>,
     pub(super) next_batch: u64,
     pub(super) quarantine: Quarantine,
+    /// Items of lost replicas that waited again.
+    pub(super) put_back: u64,
     /// The last batch was a suspect: lanes have their turn before the next suspect.
     pub(super) is_lanes_turn: bool,
     pub(super) models: ClassModels,
@@ -110,6 +112,7 @@ impl<P: Payload> Scheduler<P> {
             hangs: BTreeSet::new(),
             next_batch: 1,
             quarantine: Quarantine::default(),
+            put_back: 0,
             is_lanes_turn: false,
             models: ClassModels::default(),
             memory_limits: MemoryLimits::default(),
@@ -165,6 +168,16 @@ impl<P: Payload> Scheduler<P> {
     /// Bytes of the items that wait.
     pub fn queued_bytes(&self) -> u64 {
         self.queued_bytes
+    }
+
+    /// How many items of lost replicas have waited again so far.
+    pub fn items_put_back(&self) -> u64 {
+        self.put_back
+    }
+
+    /// When the oldest item that waits in a lane arrived.
+    pub fn oldest_waiting(&self) -> Option<Time> {
+        self.lanes.oldest()
     }
 
     /// Lanes that hold something.

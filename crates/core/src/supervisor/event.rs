@@ -24,6 +24,19 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every one of them.
+    pub const ALL: [Cause; 9] = [
+        Cause::Died,
+        Cause::Hung,
+        Cause::Silent,
+        Cause::LoadFailed,
+        Cause::LoadTimeout,
+        Cause::Broken,
+        Cause::Renewed,
+        Cause::Away,
+        Cause::Left,
+    ];
+
     /// The metric label.
     pub fn label(self) -> &'static str {
         match self {

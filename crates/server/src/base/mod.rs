@@ -6,7 +6,6 @@ pub mod fatal;
 pub mod keys;
 pub mod ledger;
 pub(crate) mod offload;
-pub(crate) mod openmetrics;
 pub(crate) mod refusal_pacing;
 pub(crate) mod self_wake;
 pub mod telemetry;

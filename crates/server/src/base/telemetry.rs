@@ -1,13 +1,18 @@
 //! The metrics table of `core`, made recordable. The type of a row says which kind of metric it is; labels are resolved once.
 
+pub(crate) mod http_requests;
+pub(crate) mod openmetrics;
+pub mod process_stats;
+pub mod workers;
+
 use crate::base::ledger::Account;
 use jitney_core::tables::metrics;
 use jitney_core::tables::metrics::{Kind, Metric};
-use jitney_core::tables::outcome::Outcome;
+use jitney_core::tables::outcome::{Ending, Outcome};
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Counter, CounterVec, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 use rustc_hash::FxHashMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +22,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct Telemetry {
     registry: Registry,
     counters: FxHashMap<&'static str, IntCounterVec>,
+    totals: FxHashMap<&'static str, CounterVec>,
     gauges: FxHashMap<&'static str, IntGaugeVec>,
     levels: FxHashMap<&'static str, GaugeVec>,
     histograms: FxHashMap<&'static str, HistogramVec>,
@@ -36,6 +42,7 @@ impl Telemetry {
         let mut telemetry = Telemetry {
             registry: Registry::new(),
             counters: FxHashMap::default(),
+            totals: FxHashMap::default(),
             gauges: FxHashMap::default(),
             levels: FxHashMap::default(),
             histograms: FxHashMap::default(),
@@ -53,6 +60,11 @@ impl Telemetry {
             Kind::Counter => {
                 let vec = IntCounterVec::new(opts, metric.labels).expect("the table is valid");
                 self.counters.insert(metric.name, vec.clone());
+                Box::new(vec)
+            }
+            Kind::Total => {
+                let vec = CounterVec::new(opts, metric.labels).expect("the table is valid");
+                self.totals.insert(metric.name, vec.clone());
                 Box::new(vec)
             }
             Kind::Gauge => {
@@ -80,9 +92,29 @@ impl Telemetry {
         self.counters[metric.0.name].with_label_values(labels)
     }
 
+    /// The counter of this row with these label values, for any numbers.
+    pub fn total(&self, metric: metrics::Total, labels: &[&str]) -> Counter {
+        self.totals[metric.0.name].with_label_values(labels)
+    }
+
     /// The gauge of this row with these label values.
     pub fn gauge(&self, metric: metrics::Gauge, labels: &[&str]) -> IntGauge {
         self.gauges[metric.0.name].with_label_values(labels)
+    }
+
+    /// The counters of this row, where label values come and go.
+    pub fn counters(&self, metric: metrics::Counter) -> IntCounterVec {
+        self.counters[metric.0.name].clone()
+    }
+
+    /// The counters of this row for any numbers, where label values come and go.
+    pub fn totals(&self, metric: metrics::Total) -> CounterVec {
+        self.totals[metric.0.name].clone()
+    }
+
+    /// The gauges of this row, where label values come and go.
+    pub fn gauges(&self, metric: metrics::Gauge) -> IntGaugeVec {
+        self.gauges[metric.0.name].clone()
     }
 
     /// The level of this row with these label values.
@@ -98,6 +130,11 @@ impl Telemetry {
     /// The histogram of this row with these label values.
     pub fn histogram(&self, metric: metrics::Histogram, labels: &[&str]) -> prometheus::Histogram {
         self.histograms[metric.0.name].with_label_values(labels)
+    }
+
+    /// One histogram of this row for each way in which a request can end, in the order of `Ending::ALL`.
+    pub fn endings(&self, metric: metrics::Histogram, deployment: &str) -> [prometheus::Histogram; 3] {
+        Ending::ALL.map(|ending| self.histogram(metric, &[deployment, ending.label()]))
     }
 
     /// One counter of this row for each outcome, in the order of `Outcome::ALL`.

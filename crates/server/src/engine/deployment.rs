@@ -1,6 +1,7 @@
 //! A deployment as protocols see it: what it takes, and one way to call it.
 
 pub mod demand;
+pub(crate) mod exchange_phases;
 pub mod inbox;
 pub mod published;
 pub mod statistics;
@@ -10,6 +11,7 @@ pub mod ticket;
 use crate::base::ledger::{Account, CountedBytes};
 use crate::base::offload;
 use crate::base::telemetry::Telemetry;
+use crate::engine::deployment::exchange_phases::ExchangePhases;
 use crate::engine::deployment::inbox::Inbox;
 pub use crate::engine::deployment::inbox::{Inbound, Submission};
 use crate::engine::deployment::published::Published;
@@ -59,7 +61,10 @@ pub struct Deployment {
     pub published: Published,
     inbound: Inbox,
     pub(crate) outcomes: Arc<OutcomeCounts>,
-    seconds: Histogram,
+    /// Durations of requests, by how they end.
+    seconds: [Histogram; 3],
+    /// What HTTP adds to the time of its requests.
+    pub(crate) exchanged: Arc<ExchangePhases>,
     statistics: Arc<Statistics>,
     /// `None` if its answers have no parts.
     pub(crate) streams: Option<Arc<StreamMeters>>,
@@ -74,7 +79,8 @@ impl Deployment {
     /// A handle to what reads `inbound`, such as the task of an engine. Made in its runtime.
     pub fn new(manifest: Arc<DeploymentManifest>, inbound: impl Into<Inbox>, telemetry: &Telemetry) -> Deployment {
         let outcomes = OutcomeCounts::new(telemetry, &manifest.name);
-        let seconds = telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]);
+        let seconds = telemetry.endings(metrics::REQUEST_SECONDS, &manifest.name);
+        let exchanged = Arc::new(ExchangePhases::new(telemetry, manifest.deployment()));
         let signature = Arc::new(Signature::of(&manifest));
         let account = Account::default();
         telemetry.show_account(metrics::LATER_BYTES, &[manifest.deployment()], &account);
@@ -90,6 +96,7 @@ impl Deployment {
             inbound: inbound.into(),
             outcomes,
             seconds,
+            exchanged,
             statistics: Arc::default(),
             streams,
             large_requests,
@@ -102,7 +109,7 @@ impl Deployment {
     pub(crate) fn of_method(&self, manifest: Arc<DeploymentManifest>, telemetry: &Telemetry) -> Deployment {
         Deployment {
             outcomes: OutcomeCounts::new(telemetry, &manifest.name),
-            seconds: telemetry.histogram(metrics::REQUEST_SECONDS, &[&manifest.name]),
+            seconds: telemetry.endings(metrics::REQUEST_SECONDS, &manifest.name),
             signature: Arc::new(Signature::of(&manifest)),
             statistics: Arc::default(),
             streams: StreamMeters::of(&manifest, telemetry),
@@ -301,6 +308,7 @@ impl Deployment {
 
     /// Resolves when its metrics are up to date, however long that takes; `None` if its engine has ended.
     pub fn showing_learned(&self) -> Option<oneshot::Receiver<()>> {
+        self.exchanged.show();
         let (reply, shown) = oneshot::channel();
         self.inbound.send(Inbound::ShowLearned(reply)).ok()?;
         Some(shown)
@@ -313,7 +321,7 @@ impl Deployment {
 
     pub(super) fn answered(&self, started: Instant, outcome: Outcome, timing: Timing) -> Ticket {
         let length = started.elapsed();
-        self.seconds.observe(length.as_secs_f64());
+        self.seconds[outcome.ending() as usize].observe(length.as_secs_f64());
         self.statistics.ended(outcome == Outcome::Ok, length, &timing);
         self.outcomes.ended(outcome, timing)
     }

@@ -5,6 +5,8 @@ use crate::base::keys::Keys;
 use crate::base::ledger::Ledger;
 use crate::base::refusal_pacing::RefusalPacing;
 use crate::base::telemetry::Telemetry;
+use crate::base::telemetry::http_requests::HttpRequests;
+use crate::base::telemetry::workers::Workers;
 use crate::base::traces::tracer::Tracer;
 use crate::engine::catalogue::Catalogue;
 use crate::engine::deployment::Deployment;
@@ -20,6 +22,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
+
+/// The names of the protocols over HTTP, as the access log and the metrics have them.
+pub(crate) const PROTOCOLS: [&str; 4] = ["native", "openai", "open_inference", "grpc"];
 
 /// The state behind every route.
 #[derive(Debug)]
@@ -38,12 +43,16 @@ pub struct ServerState {
     pub telemetry: Arc<Telemetry>,
     /// When it was made.
     pub created: SystemTime,
+    /// Requests over HTTP, by protocol and status.
+    pub(crate) http_requests: HttpRequests,
     /// The memory that clients make the server hold.
     pub ledger: Ledger,
     /// Counts requests whose deployment is unknown: what names it never arrived, or it is not there.
     pub(crate) unknown: Arc<OutcomeCounts>,
     /// Carries out what models ask other models, once the server runs.
     pub(crate) asking: OnceLock<Arc<dyn Asking>>,
+    /// The replicas, for pages that ask.
+    pub workers: Workers,
     /// When refusals may leave.
     pub(crate) refusing: RefusalPacing,
     /// `None` until all targets have been imported. The lock is only taken to copy or to replace the pointer.
@@ -70,6 +79,7 @@ impl ServerState {
         let ledger = Ledger::default();
         telemetry.show_account(metrics::RECEIVING_BYTES, &[], &ledger.received);
         telemetry.show_account(metrics::UNTAKEN_BYTES, &[], &ledger.untaken);
+        telemetry.gauge(metrics::INFO, &[env!("CARGO_PKG_VERSION")]).set(1);
         ServerState {
             options,
             option_sources: BTreeMap::new(),
@@ -78,6 +88,8 @@ impl ServerState {
             traces: None,
             created: SystemTime::now(),
             asking: OnceLock::new(),
+            http_requests: HttpRequests::new(&telemetry, &PROTOCOLS),
+            workers: Workers::default(),
             refusing: RefusalPacing::new(),
             ledger,
             unknown: OutcomeCounts::new(&telemetry, UNKNOWN),

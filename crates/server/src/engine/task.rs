@@ -19,7 +19,7 @@ use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::task::asks::Asks;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
-use crate::engine::task::meters::Meters;
+use crate::engine::task::meters::{Meters, Rerun};
 use crate::engine::task::pending::{End, Pending, Taken, new_item};
 use crate::engine::task::timings::{expired, fail, timing};
 use crate::link::batch_end::{BatchEnd, Durations};
@@ -367,6 +367,9 @@ impl Engine {
         let timing = timing(now, &ended, predict);
         self.trace_result(now, &ended, predict);
         self.meters.queue_seconds.observe(timing.queue.as_secs_f64());
+        if matches!(end, End::Values(..)) {
+            self.meters.item_computed(&timing, self.joins);
+        }
         let (mut tokens, mut stream_end) = (None, None);
         let result = match end {
             End::Values(mut parts, end) => {
@@ -396,13 +399,18 @@ impl Engine {
     fn batch_ended(&mut self, now: Time, replica: ReplicaId, end: BatchEnd) {
         let answered = self.answered.remove(&end.batch);
         self.trace_end(now, answered.as_ref().and_then(|one| one.trace.as_ref()), Some(end.durations));
-        if let Some(answered) = answered.filter(|_| end.is_clean) {
-            self.scheduler.computed(end.batch, answered.items);
-            let Durations { decode, predict, encode } = end.durations;
-            // Work that a device was given may be waited for while its outputs are encoded.
-            let computing = predict + encode;
-            self.scheduler.moved(end.batch, answered.bytes, computing, decode + computing);
-            self.meters.model_seconds.observe(predict.as_secs_f64());
+        match answered {
+            Some(answered) if end.is_clean => {
+                self.scheduler.computed(end.batch, answered.items);
+                let Durations { decode, predict, encode } = end.durations;
+                // Work that a device was given may be waited for while its outputs are encoded.
+                let computing = predict + encode;
+                self.scheduler.moved(end.batch, answered.bytes, computing, decode + computing);
+                self.meters.batch_computed(replica, answered.items, &end.durations);
+            }
+            Some(_) if end.is_out_of_memory => self.meters.batch_rerun(Rerun::OutOfMemory),
+            Some(answered) if answered.items > 0 => self.meters.batch_rerun(Rerun::Split),
+            _ => {}
         }
         if end.is_out_of_memory
             && let Some(most) = self.scheduler.too_large(now, end.batch)

@@ -29,6 +29,7 @@ use jitney_core::tables::outcome::Outcome;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How a protocol reads one kind of request and writes its answer.
 pub(crate) trait Dialect: Send + Sync {
@@ -184,6 +185,7 @@ impl<'r> Exchange<'r> {
             let ticket = self.state.counts(dialect.deployment()).refuse(problem.outcome());
             (problem, ticket)
         };
+        let began = Instant::now();
         let arriving = self.state.counts(dialect.deployment()).arrive();
         let body = IncomingBody { state: self.state, upload: body, allowed: dialect.allowed() };
         let (mut terms, head) = match self.read_head(dialect) {
@@ -201,8 +203,14 @@ impl<'r> Exchange<'r> {
         let metadata =
             headers::metadata(self.id, self.headers(), self.state.keys.as_deref(), self.head.extensions.get());
         let (state, active) = (self.state, self.active);
-        let computing =
-            Computing { state, ledger: active.ledger(), active: Some(active), metadata, headers: self.headers() };
+        let computing = Computing {
+            state,
+            ledger: active.ledger(),
+            active: Some(active),
+            metadata,
+            headers: self.headers(),
+            began,
+        };
         let answered = computing.answer(dialect, &head, body, received, terms).await;
         answered.map_err(|(failure, ticket)| (failure.into(), ticket))
     }
@@ -228,6 +236,8 @@ pub(crate) struct Computing<'r> {
     pub(crate) metadata: Metadata,
     /// All headers of its request.
     pub(crate) headers: &'r HeaderMap,
+    /// When its head, or in a stream its message, had arrived.
+    pub(crate) began: Instant,
 }
 
 impl Computing<'_> {
@@ -267,6 +277,7 @@ impl Computing<'_> {
             if let Some(active) = self.active {
                 active.body_is_read();
             }
+            deployment.exchanged.received(self.began.elapsed());
             if let Some(form) = dialect.parts(head, &asked) {
                 let parts = self.in_parts(&deployment, items, has_own_timeout, form);
                 return parts.map(Answered::InParts).map_err(|refused| *refused);
@@ -274,6 +285,7 @@ impl Computing<'_> {
             request::run(&*deployment, items, Some(self.ledger))
         };
         let RequestOutcomes { answers, mut ticket } = running.await;
+        let computed = Instant::now();
         // Kept until the answer has been written: then its connection counts it.
         let mut _untaken = None;
         let writing = match self.presentable(answers) {
@@ -283,7 +295,9 @@ impl Computing<'_> {
             }
             Err(failure) => Either::Right(ready(Err(failure))),
         };
-        match writing.await {
+        let written = writing.await;
+        deployment.exchanged.rendered(computed.elapsed());
+        match written {
             Ok(Written { output, outcome }) => {
                 ticket.set_outcome(outcome);
                 Ok(Answered::Whole(Computed { output, ticket }))

@@ -4,6 +4,7 @@
 //! engine, its drop cancels them.
 
 use crate::base::fatal::{Doing, Fatal};
+use crate::base::telemetry::workers;
 use crate::engine::deployment::Deployment;
 use crate::engine::program_values;
 use crate::engine::program_values::parts::{BoxedCallParts, CallingProgram, EndedParts, LazyParts, OwnParts, open};
@@ -129,7 +130,9 @@ impl Embedded {
         for deployment in self.state.deployments() {
             let _ = deployment.showing_learned().map(oneshot::Receiver::blocking_recv);
         }
-        self.state.telemetry.text().into_bytes()
+        let Embedded { state, .. } = self;
+        let seen = state.workers.ask().and_then(|seen| seen.blocking_recv().ok()).unwrap_or_default();
+        workers::text(&state.telemetry, &state.workers, &seen).into_bytes()
     }
 
     /// Whether this is a fork of the process that started it, in which no part of it runs.

@@ -2,9 +2,10 @@
 
 use crate::base::clock::Clock;
 use crate::base::fatal::Fatal;
+use crate::base::telemetry::Telemetry;
 use crate::engine::deployment::demand::Demand;
 use crate::engine::deployment::inbox::Inbox;
-use crate::engine::deployment::{Deployment, Inbound};
+use crate::engine::deployment::{Deployment, FIRST_VERSION, Inbound};
 use crate::engine::program_values::composed::Composition;
 use crate::engine::server_state::ServerState;
 use crate::engine::task::Engine;
@@ -15,6 +16,8 @@ use jitney_core::config::manifest::DeploymentManifest;
 use jitney_core::config::options::length;
 use jitney_core::config::rules::Rules;
 use jitney_core::queue::group_key::GroupKey;
+use jitney_core::supervisor::event::Cause;
+use jitney_core::tables::metrics;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +38,24 @@ pub(crate) struct Served {
     pub(crate) max_batch_size: u64,
     /// The deployments that its model calls.
     pub(crate) uses: Vec<String>,
+}
+
+/// Shows the options against which its load is measured, and what it is. A loss is counted from 0 on: a counter that is born
+/// with its first loss would not show it.
+fn show_limits(telemetry: &Telemetry, manifest: &DeploymentManifest) {
+    let (name, options) = (manifest.deployment(), &manifest.options);
+    for (gauge, limit) in [
+        (metrics::MAX_BATCH_ITEMS, options.max_batch_size.into()),
+        (metrics::MAX_QUEUED_ITEMS, options.max_queued_items),
+        (metrics::MAX_QUEUED_BYTES, options.max_queued_bytes),
+    ] {
+        telemetry.gauge(gauge, &[name]).set(i64::try_from(limit).unwrap_or(i64::MAX));
+    }
+    for cause in Cause::ALL {
+        telemetry.counter(metrics::WORKERS_LOST, &[name, cause.label()]);
+    }
+    let task = manifest.task.map_or("", |task| task.kind().name());
+    telemetry.gauge(metrics::DEPLOYMENT_INFO, &[name, &options.policy, task, FIRST_VERSION]).set(1);
 }
 
 /// All engines, by deployment.
@@ -71,6 +92,7 @@ impl Engines {
         }
         self.tasks.spawn(engine_task.run());
         let options = &manifest.options;
+        show_limits(telemetry, &manifest);
         let served = Served {
             engine,
             min_ready: options.min_ready_replicas as usize,

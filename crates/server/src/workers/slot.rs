@@ -33,6 +33,10 @@ pub(crate) struct Slot {
     pub(crate) cpu_threads: u32,
     /// Whether this worker has been started and has not exited.
     pub(crate) is_running: bool,
+    /// Workers that were started in it.
+    pub(crate) starts: u64,
+    /// How long its last worker took from then until it was ready.
+    pub(crate) load: Option<Duration>,
     /// When its current worker was asked for first; `None` once it is ready.
     pub(crate) asked: Option<Time>,
     /// Fewer replicas are needed: the slot is removed when its worker has ended.
@@ -77,6 +81,8 @@ impl Slot {
             waits_for: None,
             cpu_threads: 0,
             is_running: false,
+            starts: 0,
+            load: None,
             asked: None,
             is_surplus: false,
             link: None,
@@ -93,6 +99,7 @@ impl Slot {
         (self.worker, self.cpu_threads, self.is_running) = (worker, cpu_threads, true);
         (self.id, self.at, self.waits_for) = (id, at, None);
         (self.link, self.has_connected) = (None, false);
+        self.starts += 1;
         (self.exited, self.last_messages_until) = (None, None);
         self.hung_requests.clear();
         if let Some(failure) = &mut self.failure {
@@ -108,6 +115,22 @@ impl Slot {
     /// For how many seconds more its worker may come back before another one is started; 0 if it is not away.
     pub(crate) fn away_s(&self, now: Time) -> u64 {
         self.life.away_until().map_or(0, |until| (until - now).as_secs_f64().ceil() as u64)
+    }
+
+    /// Its state, as `jitney_replicas` has it.
+    pub(crate) fn state(&self) -> &'static str {
+        match &self.life {
+            life if life.is_up() && life.is_leaving() => "leaving",
+            life if life.is_up() => "ready",
+            life if life.is_starting() && self.has_connected => "loading",
+            life if life.is_starting() => "starting",
+            life if life.is_dying() => "dying",
+            life if life.awaits_change() => "awaiting_change",
+            life if life.is_given_up() => "given_up",
+            life if life.is_vacant() && self.waits_for.is_some() => "waiting",
+            life if life.is_vacant() => "backing_off",
+            _ => "away",
+        }
     }
 
     /// Whether its replica gets batches. A worker that is being ended still exists, but its replica gets none.

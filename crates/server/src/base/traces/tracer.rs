@@ -9,7 +9,7 @@ use crate::base::traces::recent::RecentDurations;
 use crate::base::traces::request::{FinishedRequest, RequestFacts, RequestTrace};
 use crate::base::traces::settings::TraceSettings;
 use jitney_core::tables::metrics;
-use jitney_core::tables::outcome::Outcome;
+use jitney_core::tables::outcome::{Blame, Outcome};
 use prometheus::IntCounter;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -197,7 +197,7 @@ impl Tracer {
 
 /// Whether an outcome is the fault of the server or of the model.
 fn is_fault(outcome: Outcome) -> bool {
-    matches!(outcome.http_status(), 500 | 502)
+    matches!(outcome.blame(), Blame::Model | Blame::Server)
 }
 
 #[cfg(test)]

@@ -46,6 +46,11 @@ impl Engine {
 
     /// Sets the metrics of what was learned.
     pub(super) fn show_learned(&self, now: Time) {
+        self.meters.show_phases();
+        self.meters.show_items_put_back(self.scheduler.items_put_back());
+        let oldest = self.scheduler.oldest_waiting().map_or(Duration::ZERO, |arrival| now - arrival);
+        self.meters.oldest_item.set(rounded(oldest.as_secs_f64()));
+        self.meters.predicted_wait.set(rounded(self.scheduler.predicted_wait(now).unwrap_or_default().as_secs_f64()));
         let (cost_model, traffic) = (self.scheduler.cost_model(), self.scheduler.traffic());
         self.meters.launch_cost.set(rounded(cost_model.size_model().launch_s()));
         self.meters.item_cost.set(rounded(cost_model.item_s()));

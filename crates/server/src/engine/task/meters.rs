@@ -1,14 +1,16 @@
 //! The metrics of one engine.
 
 use crate::base::telemetry::Telemetry;
-use crate::values::answer::Usage;
+use crate::link::batch_end::Durations;
+use crate::values::answer::{Timing, Usage};
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::request::ReplicaId;
 use jitney_core::scheduler::explanation::ReplicaSeen;
 use jitney_core::scheduler::results::steps::Step;
 use jitney_core::tables::metrics;
-use prometheus::{Gauge, GaugeVec, Histogram, IntCounter, IntGauge};
+use prometheus::{Counter, CounterVec, Gauge, GaugeVec, Histogram, IntCounter, IntCounterVec, IntGauge};
 use rustc_hash::FxHashMap;
+use std::time::Duration;
 
 /// The metrics that one engine writes.
 #[derive(Debug)]
@@ -16,13 +18,19 @@ pub(super) struct Meters {
     pub(super) queue_seconds: Histogram,
     pub(super) model_seconds: Histogram,
     pub(super) batch_items: Histogram,
+    /// `None` if items do not come in batches.
+    coding: Option<CodingMeters>,
+    phases: Phases,
     pub(super) batches: [IntCounter; CloseReason::ALL.len()],
     pub(super) hedged_items: IntCounter,
+    reruns: [IntCounter; 3],
     pub(super) batch_cost: IntCounter,
     pub(super) padded_cost: IntCounter,
     pub(super) queued_items: IntGauge,
     pub(super) queued_bytes: IntGauge,
     pub(super) lanes: IntGauge,
+    pub(super) oldest_item: Gauge,
+    pub(super) predicted_wait: Gauge,
     pub(super) running_items: IntGauge,
     pub(super) ready_replicas: IntGauge,
     pub(super) hold_seconds: Histogram,
@@ -31,8 +39,11 @@ pub(super) struct Meters {
     pub(super) arrival_rate: Gauge,
     pub(super) returns: Gauge,
     replica_speed: GaugeVec,
-    /// The number of each replica that is up among those of its deployment.
-    replicas: FxHashMap<ReplicaId, u32>,
+    worker_busy: CounterVec,
+    worker_batches: IntCounterVec,
+    worker_items: IntCounterVec,
+    /// The replicas that are up.
+    replicas: FxHashMap<ReplicaId, ReplicaMeters>,
     deployment: String,
     pub(super) parts: IntCounter,
     pub(super) paused_items: IntGauge,
@@ -40,6 +51,53 @@ pub(super) struct Meters {
     tokens: [IntCounter; 2],
     /// `None` if items do not join and leave replicas one by one.
     pub(super) steps: Option<StepMeters>,
+}
+
+/// The metrics of one replica.
+#[derive(Debug)]
+struct ReplicaMeters {
+    /// Its number among those of its deployment.
+    number: u32,
+    busy: Counter,
+    batches: IntCounter,
+    items: IntCounter,
+}
+
+/// How long workers take to decode and to encode batches.
+#[derive(Debug)]
+struct CodingMeters {
+    decode_seconds: Histogram,
+    encode_seconds: Histogram,
+}
+
+/// Seconds of items in the phases that the engine knows.
+#[derive(Debug)]
+struct Phases {
+    queue: f64,
+    predict: f64,
+    decode: f64,
+    encode: f64,
+    /// From launch to results without `predict`: what of it is neither decoding nor encoding is the link.
+    beside: f64,
+    /// `queue`, `link`, `decode`, `predict`, `encode`.
+    shown: [Counter; 5],
+}
+
+impl Phases {
+    fn show(&self) {
+        let link = self.beside - self.decode - self.encode;
+        let sums = [self.queue, link, self.decode, self.predict, self.encode];
+        // A batch whose end has not been reported yet has its items in `beside` only, so the link may seem to shrink.
+        self.shown.iter().zip(sums).for_each(|(shown, sum)| shown.inc_by((sum - shown.get()).max(0.0)));
+    }
+}
+
+/// Why items are computed again; a metric label.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rerun {
+    WorkerLost,
+    Split,
+    OutOfMemory,
 }
 
 /// The metrics of a model whose items join and leave replicas one by one. Where they run side by side, no steps are counted.
@@ -75,13 +133,30 @@ impl Meters {
             queue_seconds: histogram(metrics::QUEUE_SECONDS),
             model_seconds: histogram(metrics::MODEL_SECONDS),
             batch_items: histogram(metrics::BATCH_ITEMS),
+            coding: (!joins).then(|| CodingMeters {
+                decode_seconds: histogram(metrics::DECODE_SECONDS),
+                encode_seconds: histogram(metrics::ENCODE_SECONDS),
+            }),
+            phases: Phases {
+                queue: 0.0,
+                predict: 0.0,
+                decode: 0.0,
+                encode: 0.0,
+                beside: 0.0,
+                shown: ["queue", "link", "decode", "predict", "encode"]
+                    .map(|phase| telemetry.total(metrics::PHASE_SECONDS, &[deployment, phase])),
+            },
             batches: CloseReason::ALL.map(|reason| telemetry.counter(metrics::BATCHES, &[deployment, reason.label()])),
             hedged_items: counter(metrics::HEDGED_ITEMS),
+            reruns: ["worker_lost", "split", "out_of_memory"]
+                .map(|why| telemetry.counter(metrics::RERUNS, &[deployment, why])),
             batch_cost: counter(metrics::BATCH_COST),
             padded_cost: counter(metrics::PADDED_COST),
             queued_items: gauge(metrics::QUEUED_ITEMS),
             queued_bytes: gauge(metrics::QUEUED_BYTES),
             lanes: gauge(metrics::LANES),
+            oldest_item: level(metrics::OLDEST_ITEM),
+            predicted_wait: level(metrics::PREDICTED_WAIT),
             running_items: gauge(metrics::RUNNING_ITEMS),
             ready_replicas: gauge(metrics::READY_REPLICAS),
             hold_seconds: histogram(metrics::HOLD_SECONDS),
@@ -90,6 +165,9 @@ impl Meters {
             arrival_rate: level(metrics::ARRIVAL_RATE),
             returns: level(metrics::RETURNS),
             replica_speed: telemetry.levels(metrics::REPLICA_SPEED),
+            worker_busy: telemetry.totals(metrics::WORKER_BUSY),
+            worker_batches: telemetry.counters(metrics::WORKER_BATCHES),
+            worker_items: telemetry.counters(metrics::WORKER_ITEMS),
             replicas: FxHashMap::default(),
             deployment: deployment.to_owned(),
             parts: counter(metrics::PARTS),
@@ -107,34 +185,88 @@ impl Meters {
 
     /// A replica is up which has this number among those of its deployment.
     pub(super) fn replica_up(&mut self, replica: ReplicaId, number: u32) {
-        self.replicas.insert(replica, number);
+        let labels = [self.deployment.as_str(), &number.to_string()];
+        let meters = ReplicaMeters {
+            number,
+            busy: self.worker_busy.with_label_values(&labels),
+            batches: self.worker_batches.with_label_values(&labels),
+            items: self.worker_items.with_label_values(&labels),
+        };
+        self.replicas.insert(replica, meters);
     }
 
     /// The number of a replica among those of its deployment; 0 if it is not known.
     pub(super) fn number(&self, replica: ReplicaId) -> u64 {
-        self.replicas.get(&replica).map_or(0, |replica| (*replica).into())
+        self.replicas.get(&replica).map_or(0, |replica| replica.number.into())
     }
 
     /// A replica is lost.
     pub(super) fn replica_lost(&mut self, replica: ReplicaId) {
-        if let Some(number) = self.replicas.remove(&replica) {
+        if let Some(meters) = self.replicas.remove(&replica) {
             // It is not there if no speed was learned.
-            let _ = self.replica_speed.remove_label_values(&[&self.deployment, &number.to_string()]);
+            let _ = self.replica_speed.remove_label_values(&[&self.deployment, &meters.number.to_string()]);
         }
     }
 
     /// A replica takes this many times as long as the median one.
     pub(super) fn show_factor(&self, replica: ReplicaId, factor: f64) {
-        if let Some(number) = self.replicas.get(&replica) {
-            let labels = [&self.deployment, &number.to_string()];
+        if let Some(meters) = self.replicas.get(&replica) {
+            let labels = [&self.deployment, &meters.number.to_string()];
             self.replica_speed.with_label_values(&labels).set(rounded(1.0 / factor));
         }
     }
 
     /// The same, as `/config` shows it.
     pub(super) fn replica_seen(&self, replica: ReplicaId, factor: f64) -> Option<ReplicaSeen> {
-        let number = *self.replicas.get(&replica)?;
+        let number = self.replicas.get(&replica)?.number;
         Some(ReplicaSeen { replica: number, speed: (1e3 / factor).round() / 1e3 })
+    }
+
+    /// An item was computed. In an open set all of its time with the replica is that of the model.
+    pub(super) fn item_computed(&mut self, timing: &Timing, joins: bool) {
+        let (predict, beside) =
+            if joins { (timing.model + timing.batch, Duration::ZERO) } else { (timing.model, timing.batch) };
+        self.phases.queue += timing.queue.as_secs_f64();
+        self.phases.predict += predict.as_secs_f64();
+        self.phases.beside += beside.as_secs_f64();
+    }
+
+    /// A replica has computed a batch, of which so many items were answered.
+    pub(super) fn batch_computed(&mut self, replica: ReplicaId, items: usize, durations: &Durations) {
+        let Durations { decode, predict, encode } = durations;
+        self.model_seconds.observe(predict.as_secs_f64());
+        if let Some(coding) = &self.coding {
+            coding.decode_seconds.observe(decode.as_secs_f64());
+            coding.encode_seconds.observe(encode.as_secs_f64());
+        }
+        self.phases.decode += decode.as_secs_f64() * items as f64;
+        self.phases.encode += encode.as_secs_f64() * items as f64;
+        self.worked(replica, *predict, items);
+    }
+
+    /// A replica was in `predict` for so long, for a batch or a step, and so many items have ended with it.
+    pub(super) fn worked(&self, replica: ReplicaId, predict: Duration, items: usize) {
+        if let Some(meters) = self.replicas.get(&replica) {
+            meters.busy.inc_by(predict.as_secs_f64());
+            meters.batches.inc();
+            meters.items.inc_by(items as u64);
+        }
+    }
+
+    /// A batch took more than one call of `predict`.
+    pub(super) fn batch_rerun(&self, why: Rerun) {
+        self.reruns[why as usize].inc();
+    }
+
+    /// So many items of lost workers have waited again so far.
+    pub(super) fn show_items_put_back(&self, items: u64) {
+        let counter = &self.reruns[Rerun::WorkerLost as usize];
+        counter.inc_by(items.saturating_sub(counter.get()));
+    }
+
+    /// Brings the sums of the phases up to date.
+    pub(super) fn show_phases(&self) {
+        self.phases.show();
     }
 
     /// An item has ended whose model counted so many tokens.

@@ -18,6 +18,8 @@ impl Engine {
         self.meters.steps.iter().for_each(|steps| steps.stepped(&step));
         if step.active > 0 {
             self.meters.model_seconds.observe(step.took.as_secs_f64());
+            let ended = results.items.iter().filter(|result| result.outcome.is_end()).count();
+            self.meters.worked(replica, step.took, ended);
         }
         for result in results.items {
             let Some(batch) = self.scheduler.batch_of(replica, result.id) else { continue };
@@ -28,6 +30,7 @@ impl Engine {
                 let took = if self.side_by_side { self.scheduler.runs_for(now, batch) } else { step.took };
                 if self.side_by_side && is_last {
                     self.meters.model_seconds.observe(took.as_secs_f64());
+                    self.meters.worked(replica, took, 1);
                 }
                 self.result(now, batch, took, result);
             }

@@ -283,7 +283,8 @@ async fn compute(state: &ServerState, ledger: &Ledger, message: Packed, terms: &
     let (failure, ticket) = match room::check(ledger, &state.options) {
         Ok(()) => {
             let headers = &*terms.headers;
-            let computing = Computing { state, ledger, active: None, metadata, headers };
+            let began = Instant::now();
+            let computing = Computing { state, ledger, active: None, metadata, headers, began };
             // The message itself is freed when it has been decoded.
             match computing.answer(&infer, &None, message, received, terms.request).await {
                 Ok(Answered::Whole(Computed { output, ticket })) => {

@@ -1,6 +1,6 @@
 //! What the front says of itself: probes, metrics, configuration, the docs page. None of it waits for a model.
 
-use crate::base::openmetrics;
+use crate::base::telemetry::{openmetrics, workers};
 use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
 use crate::protocols::reply::accept::Accept;
@@ -109,7 +109,8 @@ pub(crate) async fn metrics(state: &ServerState, headers: &HeaderMap) -> Reply {
     // Estimates of arrivals fade with time, so each engine computes its metrics now.
     let deployments = state.deployments();
     join_all(deployments.iter().map(|deployment| deployment.show_learned())).await;
-    let (text, accept) = (state.telemetry.text(), Accept::of(headers));
+    let seen = state.workers.seen().await;
+    let (text, accept) = (workers::text(&state.telemetry, &state.workers, &seen), Accept::of(headers));
     if accept.quality("application/openmetrics-text") > accept.quality("text/plain") {
         return reply(openmetrics::MEDIA, openmetrics::from_prometheus(&text).into_bytes());
     }

@@ -83,6 +83,10 @@ impl Protocol {
         }
     }
 
+    /// Every protocol.
+    #[cfg(test)]
+    const ALL: [Protocol; 4] = [Protocol::Native, Protocol::OpenAi, Protocol::OpenInference, Protocol::Grpc];
+
     /// How this protocol writes problems.
     pub(crate) fn form(self) -> ProblemForm {
         match self {
@@ -98,6 +102,11 @@ impl Protocol {
 mod tests {
     use super::*;
     use hyper::Request;
+
+    #[test]
+    fn metrics_know_every_protocol() {
+        assert_eq!(Protocol::ALL.map(Protocol::name), crate::engine::server_state::PROTOCOLS);
+    }
 
     #[test]
     fn path_and_type_select_the_protocol() {

@@ -125,6 +125,7 @@ async fn answer(arrived: &mut Arrived, own_host: Option<&str>, body: &mut Upload
     } else {
         dispatch(exchange, protocol, body).await
     };
+    state.http_requests.count(protocol.name(), reply.status());
     // The one place for all protocols: an answer that is made elsewhere comes through here too.
     let (timing, first_part) = (reply.body().timing(), reply.body().first_part());
     id.write_headers(reply.headers_mut(), &first_part.unwrap_or(timing), first_part.is_some());

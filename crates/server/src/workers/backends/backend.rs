@@ -11,6 +11,11 @@ pub trait Backend: std::fmt::Debug + Send {
     /// Ends a worker and everything that it has started, at once. Does nothing if it has ended.
     fn kill(&self, worker: ReplicaId);
 
+    /// The process id of a worker that is a separate process of this machine.
+    fn pid(&self, _worker: ReplicaId) -> Option<u32> {
+        None
+    }
+
     /// Like `kill`, but the worker first writes to its log where each of its threads is.
     fn kill_with_stacks(&self, worker: ReplicaId);
 }

@@ -112,6 +112,13 @@ impl Backend for Processes {
         self.shared.kill(worker);
     }
 
+    fn pid(&self, worker: ReplicaId) -> Option<u32> {
+        match self.shared.alive().processes.get(&worker) {
+            Some(Process::Running(pid)) => u32::try_from(pid.as_raw_nonzero().get()).ok(),
+            _ => None,
+        }
+    }
+
     fn kill_with_stacks(&self, worker: ReplicaId) {
         if let Some(Process::Running(pid)) = self.shared.alive().processes.get(&worker) {
             // The handler is not Python code: it writes the stacks whatever the interpreter is doing.

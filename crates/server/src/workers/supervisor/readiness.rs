@@ -1,10 +1,32 @@
 //! Whether the server is ready, published after each event.
 
+use crate::base::telemetry::workers::WorkerSeen;
 use crate::workers::readiness::{Replicas, readiness};
+use crate::workers::slot::Slot;
 use crate::workers::supervisor::state::Supervisor;
 use std::collections::BTreeMap;
 
 impl Supervisor {
+    /// The replicas now.
+    pub(super) fn seen(&self) -> Vec<WorkerSeen> {
+        let seen = |slot: &Slot| {
+            let assignment = slot.assignment.as_ref()?;
+            Some(WorkerSeen {
+                deployment: assignment.deployment.clone(),
+                replica: assignment.replica,
+                state: slot.state(),
+                is_surplus: slot.is_surplus,
+                pid: if slot.at.is_none() { self.backend.pid(slot.worker) } else { None },
+                host: slot.at.as_ref().map(|at| at.host.clone()),
+                device: assignment.device.clone(),
+                starts: slot.starts,
+                load: slot.load,
+                failure: slot.failure.as_ref().map(|failure| failure.text.clone()),
+            })
+        };
+        self.slots.iter().filter_map(seen).collect()
+    }
+
     /// Publishes whether the server is ready, unless it ends.
     pub(super) fn publish(&mut self) {
         let mut deployments: BTreeMap<String, Replicas> = BTreeMap::new();

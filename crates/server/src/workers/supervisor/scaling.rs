@@ -48,6 +48,7 @@ impl Supervisor {
     pub(super) fn started(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         let Some((asked, assignment)) = slot.asked.take().zip(slot.assignment.as_ref()) else { return };
+        slot.load = Some(self.clock.now() - asked);
         if let Some(elastic) = self.elastic.get_mut(&assignment.deployment) {
             elastic.start_time.learn(self.clock.now() - asked);
         }

@@ -2,6 +2,7 @@
 
 use crate::base::clock::Clock;
 use crate::base::fatal::Fatal;
+use crate::base::telemetry::workers::{Questions, WorkerSeen};
 use crate::engine::readiness::Readiness;
 use crate::engine::server_state::ServerState;
 use crate::link::front::port::WorkerPorts;
@@ -19,11 +20,12 @@ use crate::workers::settings::Settings;
 use crate::workers::slot::Slot;
 use crate::workers::slots::Slots;
 use jitney_core::config::manifest::Manifest;
+use jitney_core::tables::metrics;
 use jitney_core::time::Time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// How often the rules are asked what time alone commands.
 const TICK: Duration = Duration::from_millis(100);
@@ -43,6 +45,14 @@ pub enum Stop {
     InOrder,
     /// They are killed.
     AtOnce,
+}
+
+/// The next question of somebody who wants to see the replicas; none if somebody else answers them.
+async fn next(questions: &mut Option<Questions>) -> Option<oneshot::Sender<Vec<WorkerSeen>>> {
+    match questions {
+        Some(questions) => questions.recv().await,
+        None => None,
+    }
 }
 
 /// All workers of a server.
@@ -166,11 +176,18 @@ impl Supervisor {
     }
 
     async fn run_until(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<(), Fatal> {
+        let lag = self.state.telemetry.histogram(metrics::FRONT_LAG, &[]);
+        let mut questions = self.state.workers.answer();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                _ = tick.tick() => self.tick()?,
+                due = tick.tick() => {
+                    lag.observe(due.elapsed().as_secs_f64());
+                    self.tick()?;
+                }
+                // The page that asked may have timed out.
+                Some(reply) = next(&mut questions) => drop(reply.send(self.seen())),
                 Some(event) = self.events.recv() => self.handle(event)?,
                 arrived = arrived(&mut self.ray) => self.cluster(arrived)?,
                 fatal = self.engines.failed() => return Err(fatal),
