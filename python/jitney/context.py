@@ -26,7 +26,7 @@ class RequestMetadata:
     headers: Mapping[str, str]
     """The headers that the option `context_headers` names, as far as the request has them; names in lower case."""
     trace_state: str = ""
-    """The `tracestate` beside `trace`; empty without one."""
+    """The `tracestate` of the same request; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class Context:
     def traceparent(self) -> str:
         """The trace context for spans of this call of `predict`; empty if nothing is traced.
 
-        Items of one request have that of the request. For items of several requests it is that of their batch, which is a
-        trace of its own and links to theirs. If the server makes no traces, it is what the client sent.
+        Items of one request have that of the request. For items of several requests it is that of their batch, whose
+        trace links to theirs. If the server makes no traces, it is what the client sent.
         """
         traces = {request.trace for request in self.requests}
         return traces.pop() if len(traces) == 1 else "" if self._batch is None else str(self._batch.trace)

@@ -1,4 +1,4 @@
-"""Models that tell which trace they are in, one below the other."""
+"""Models that answer with the trace that they are in."""
 
 import os
 import signal

@@ -8,13 +8,12 @@ mod lost_inputs;
 mod meters;
 mod pauses;
 mod pending;
-mod spans;
 mod steps;
 mod timings;
 
 use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
-use crate::base::traces::batch::BatchTrace;
+use crate::base::traces::notes::BatchTrace;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::task::asks::Asks;
@@ -487,24 +486,6 @@ impl Engine {
         if launch.reason == CloseReason::Suspect && self.trials.insert(launch.replica) {
             report(&self.reports, WorkerEvent::Trial(launch.replica, true));
         }
-    }
-
-    fn show(&mut self, now: Time) {
-        let most_waiting = self.scheduler.most_waiting(now).map_or(u64::MAX, |items| items as u64);
-        self.published.set_most_waiting(most_waiting);
-        let scheduler = &self.scheduler;
-        let queued = scheduler.queued_items();
-        self.meters.queued_items.set(queued as i64);
-        self.meters.queued_bytes.set(scheduler.queued_bytes() as i64);
-        self.meters.lanes.set(scheduler.lanes() as i64);
-        self.meters.running_items.set(scheduler.len() as i64 - queued as i64);
-        self.meters.paused_items.set(scheduler.paused_items() as i64);
-        if let Some(steps) = &self.meters.steps {
-            steps.active_items.set(scheduler.active_items() as i64);
-        }
-        self.meters.ready_replicas.set(scheduler.replicas() as i64);
-        self.published.set_replicas(scheduler.replicas());
-        self.publish_demand(now, queued);
     }
 }
 

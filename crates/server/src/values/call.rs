@@ -1,7 +1,7 @@
 //! One unchanged item of a client, with all that the engine has to know of it.
 
-use crate::base::traces::batch::BatchTrace;
-use crate::base::traces::request::TraceNote;
+use crate::base::traces::notes::BatchTrace;
+use crate::base::traces::notes::TraceNote;
 use crate::values::chunks::Chunks;
 use crate::values::metadata::Metadata;
 use crate::values::tensor::{Tag, TensorType};
@@ -62,12 +62,12 @@ pub struct Call {
     /// What its request says in addition to the values; shared by all items of the request.
     pub metadata: Option<Metadata>,
     /// Of an item of a traced request: the batch that it is in, or was in last.
-    pub(crate) ride: Option<Ride>,
+    pub(crate) ride: Option<BatchSpan>,
 }
 
 /// The batch that an item of a traced request is in.
 #[derive(Clone, Debug)]
-pub(crate) struct Ride {
+pub(crate) struct BatchSpan {
     pub(crate) batch: Arc<BatchTrace>,
     /// The span of `predict` in the trace of the request.
     pub(crate) predict: u64,

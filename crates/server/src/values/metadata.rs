@@ -1,6 +1,6 @@
 //! What a request says in addition to its values, for the worker to read.
 
-use crate::base::traces::request::TraceNote;
+use crate::base::traces::notes::TraceNote;
 use crate::values::call_id::CallId;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The trace context of W3C: the `traceparent` that requests bring and that models get.
 
-use crate::base::traces::otlp::messages::Link;
+use crate::base::traces::messages::Link;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ impl TraceContext {
         is_context.then_some(TraceContext { trace, span, is_sampled: flags & SAMPLED != 0 })
     }
 
-    /// A trace of its own.
+    /// A new trace.
     pub(crate) fn root() -> TraceContext {
         let trace = u128::from(fresh()) << 64 | u128::from(fresh());
         TraceContext { trace, span: fresh(), is_sampled: false }

@@ -178,12 +178,11 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             ));
         }
         let of_traces = self.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
-        let (name, url) = match of_traces {
-            Some(url) => ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url),
-            None => {
-                let url = self.get("OTEL_EXPORTER_OTLP_ENDPOINT")?;
-                ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("{}{TRACES_PATH}", url.trim_end_matches('/')))
-            }
+        let (name, url) = if let Some(url) = of_traces {
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url)
+        } else {
+            let url = self.get("OTEL_EXPORTER_OTLP_ENDPOINT")?;
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("{}{TRACES_PATH}", url.trim_end_matches('/')))
         };
         let timeout =
             self.of_traces("TIMEOUT").map_or(Ok(10_000), |(name, text)| text.parse().map_err(|_| (name, text)));
@@ -247,7 +246,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 }
 
-/// `key=value` pairs between commas; values may have percent codes. `None` for what is no pair.
+/// `key=value` pairs between commas; values may have percent codes. `None` for what has no key and value.
 fn pairs(text: &str) -> impl Iterator<Item = Option<(String, String)>> {
     text.split(',').map(str::trim).filter(|pair| !pair.is_empty()).map(|pair| {
         let (key, value) = pair.split_once('=')?;

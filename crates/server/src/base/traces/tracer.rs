@@ -1,16 +1,16 @@
 //! Which requests are kept, and the way of the notes of those to the task that makes spans of them.
 
 use crate::base::telemetry::Telemetry;
-use crate::base::traces::batch::FinishedBatch;
 use crate::base::traces::context::{TraceContext, fresh, passable};
+use crate::base::traces::notes::{Finished, Keeper, Kept, RequestFacts, RequestTrace, Verdict};
 use crate::base::traces::otlp::exporter;
+use crate::base::traces::otlp::exporter::TraceCounts;
 use crate::base::traces::otlp::store::Store;
 use crate::base::traces::recent::RecentDurations;
-use crate::base::traces::request::{FinishedRequest, RequestFacts, RequestTrace};
+
 use crate::base::traces::settings::TraceSettings;
 use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::{Blame, Outcome};
-use prometheus::IntCounter;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -24,53 +24,6 @@ const MOST_FINISHED: usize = 2048;
 const AFTERWARDS_PER_SECOND: u64 = 20;
 /// At the end the last traces may take this long.
 const LAST_TRACES: Duration = Duration::from_secs(5);
-
-/// Why a request is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// Its caller or the ratio says so.
-    Sampled,
-    Slow,
-    Failed,
-}
-
-impl Kept {
-    /// As an attribute.
-    pub(crate) const fn label(self) -> &'static str {
-        match self {
-            Kept::Sampled => "sampled",
-            Kept::Slow => "slow",
-            Kept::Failed => "failed",
-        }
-    }
-}
-
-/// What is decided about a request that is kept.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Verdict {
-    pub(super) kept: Kept,
-    pub(super) is_logged: bool,
-    pub(super) usual: Option<Duration>,
-}
-
-/// What the task gets.
-#[derive(Debug)]
-pub(crate) enum Finished {
-    Request(Box<FinishedRequest>),
-    Batch(Box<FinishedBatch>),
-    /// Everything so far is to be sent at once.
-    Flush(oneshot::Sender<()>),
-}
-
-/// How traces end, for the metrics.
-#[derive(Clone, Debug)]
-pub(crate) struct TraceCounts {
-    pub(crate) sent: IntCounter,
-    /// There was no room for them.
-    pub(crate) dropped: IntCounter,
-    /// The collector did not take them.
-    pub(crate) failed: IntCounter,
-}
 
 /// Decides, and takes notes.
 #[derive(Debug)]
@@ -134,7 +87,7 @@ impl Tracer {
             None => sampler.share <= 0.0,
         };
         Arc::new(RequestTrace {
-            tracer: self.clone(),
+            keeper: self.clone(),
             context: TraceContext { is_sampled, ..own },
             parent: parent.map_or(0, |parent| parent.span),
             state: if parent.is_some() { passable(state).into() } else { Box::default() },
@@ -144,8 +97,22 @@ impl Tracer {
         })
     }
 
-    /// Whether a request that has ended is kept.
-    pub(super) fn judge(
+    /// Whether one more of this second may be kept afterwards.
+    fn may_keep(&self, second: u64) -> bool {
+        let second = second << 32;
+        let next = |seen: u64| if seen & !u64::from(u32::MAX) == second { seen + 1 } else { second + 1 };
+        let seen = self.afterwards.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |seen| Some(next(seen)));
+        next(seen.unwrap_or_default()) - second <= AFTERWARDS_PER_SECOND
+    }
+
+    /// The traces of the request that has this id, among the last ones, as JSON of OTLP; `None` if it has none.
+    pub(crate) fn find(&self, request_id: &str) -> Option<serde_json::Value> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).find(request_id)
+    }
+}
+
+impl Keeper for Tracer {
+    fn judge(
         &self,
         request: &RequestTrace,
         deployment: &str,
@@ -157,7 +124,7 @@ impl Tracer {
         let is_fault = outcome.is_some_and(is_fault);
         let bound = self.settings.slow.or_else(|| recent.as_ref().and_then(|recent| recent.slow(second)));
         let is_slow = bound.is_some_and(|bound| length >= bound);
-        // One of a hundred is slow in any case: that is no news for the log.
+        // Without a bound one of a hundred is slow in any case, and the log would be full of them.
         let has_bound = self.settings.slow.is_some() || recent.as_ref().is_some_and(|recent| recent.target.is_some());
         let usual = recent.as_ref().and_then(|recent| recent.usual(second));
         if outcome.is_none_or(|outcome| outcome == Outcome::Ok) {
@@ -174,24 +141,10 @@ impl Tracer {
         Some(Verdict { kept, is_logged: is_noteworthy && (is_fault || has_bound), usual })
     }
 
-    /// Whether one more of this second may be kept afterwards.
-    fn may_keep(&self, second: u64) -> bool {
-        let second = second << 32;
-        let next = |seen: u64| if seen & !u64::from(u32::MAX) == second { seen + 1 } else { second + 1 };
-        let seen = self.afterwards.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |seen| Some(next(seen)));
-        next(seen.unwrap_or_default()) - second <= AFTERWARDS_PER_SECOND
-    }
-
-    /// Hands a note to the task.
-    pub(super) fn finish(&self, finished: Finished) {
+    fn finish(&self, finished: Finished) {
         if self.finished.try_send(finished).is_err() {
             self.counts.dropped.inc();
         }
-    }
-
-    /// The traces of the request that has this id, among the last ones, as JSON of OTLP; `None` if it has none.
-    pub(crate) fn find(&self, request_id: &str) -> Option<serde_json::Value> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner).find(request_id)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-/// What is known of a request that has ended. Phases add up to `total`.
+/// What is known about a request that has ended. Phases add up to `total`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Story<'s> {
     pub(crate) total: Duration,

@@ -6,7 +6,7 @@ use crate::clients::call_frame;
 use crate::clients::call_frame::Request;
 use crate::clients::greeting::Welcome;
 use crate::clients::part_frames;
-use crate::clients::server::line::Followers;
+use crate::clients::server::line::CallFollowers;
 use crate::clients::server::session::Session;
 use crate::clients::server::stream::StreamRequest;
 use crate::clients::server::window::Window;
@@ -93,7 +93,7 @@ impl CallsOfWorker {
         if let Some(item) = items.pop_if(|_| streams) {
             let window = Arc::new(Window::default());
             under_way.under_way.begin(id, 1, Some(window.clone()), |key| {
-                let (deployment, followers) = (found, Followers::default());
+                let (deployment, followers) = (found, CallFollowers::default());
                 let request = StreamRequest { id, key, deployment, terms, window, followers, place: permit, session };
                 tokio::spawn(request.run(item, bytes)).abort_handle()
             });
@@ -130,7 +130,7 @@ impl CallsOfWorker {
     }
 }
 
-/// A model may have a span of its own below that of `predict`: what it asks hangs below the span that it names.
+/// A model may make spans below that of `predict`: what it asks hangs below the span that it names.
 fn below_own_span(
     inherited: Option<Arc<FurtherMetadata>>,
     given: Option<Arc<FurtherMetadata>>,

@@ -2,8 +2,8 @@
 
 use crate::base::access_log::line::{AccessLine, Ended};
 use crate::base::traces::context::TraceContext;
-use crate::base::traces::otlp::messages::attribute;
-use crate::base::traces::request::{Description, RequestTrace, TraceNote};
+use crate::base::traces::messages::attribute;
+use crate::base::traces::notes::{Description, RequestTrace, TraceNote};
 use crate::engine::program_values::{Parts, Terms};
 use crate::engine::server_state::ServerState;
 use crate::values::answer::Answer;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// If these are dropped before the request has ended, its program has left.
 #[derive(Default)]
-pub(super) struct Followers {
+pub(super) struct CallFollowers {
     line: Option<Box<AccessLine>>,
     span: Option<Box<CallSpan>>,
 }
@@ -31,16 +31,16 @@ struct CallSpan {
     queue: Duration,
 }
 
-/// Begins them. If the request is traced, its terms say so to those who compute it.
-pub(super) fn begin(state: &ServerState, terms: &mut Terms, deployment: &str, items: &[Parts]) -> Followers {
+/// Begins them. If the request is traced, its terms say so to the deployments that compute it.
+pub(super) fn begin(state: &ServerState, terms: &mut Terms, deployment: &str, items: &[Parts]) -> CallFollowers {
     let span = begin_span(state, terms, deployment, items.len());
     let Some(mut line) = state.access_log.as_ref().and_then(|log| log.begin()) else {
-        return Followers { line: None, span };
+        return CallFollowers { line: None, span };
     };
     line.describe(&terms.id.text(), "programs", Some(deployment));
     let bytes: usize = items.iter().flatten().map(|part| part.data.len()).sum();
     line.request_bytes().store(bytes as u64, Ordering::Relaxed);
-    Followers { line: Some(line), span }
+    CallFollowers { line: Some(line), span }
 }
 
 fn begin_span(state: &ServerState, terms: &mut Terms, deployment: &str, items: usize) -> Option<Box<CallSpan>> {
@@ -55,7 +55,7 @@ fn begin_span(state: &ServerState, terms: &mut Terms, deployment: &str, items: u
     Some(Box::new(CallSpan { request, id, deployment, outcome, items, queue }))
 }
 
-impl Followers {
+impl CallFollowers {
     /// Counts bytes of the answer.
     pub(super) fn add_answer_bytes(&mut self, bytes: usize) {
         self.line.iter_mut().for_each(|line| line.add_answer_bytes(bytes));

@@ -1,7 +1,7 @@
 //! A request of a program whose answer goes to it part by part.
 
 use crate::clients::part_frames;
-use crate::clients::server::line::Followers;
+use crate::clients::server::line::CallFollowers;
 use crate::clients::server::session::Session;
 use crate::clients::server::under_way::RequestKey;
 use crate::clients::server::window::Window;
@@ -30,7 +30,7 @@ pub(super) struct StreamRequest {
     pub(super) deployment: Arc<Deployment>,
     pub(super) terms: Terms,
     pub(super) window: Arc<Window>,
-    pub(super) followers: Followers,
+    pub(super) followers: CallFollowers,
     /// Its place among the requests of the program.
     pub(super) place: OwnedSemaphorePermit,
     pub(super) session: Arc<Session>,

@@ -22,8 +22,8 @@ use crate::protocols::grpc::waiting::{Counted, Waiting};
 use crate::protocols::reply::failure_log;
 use crate::protocols::reply::parts::body::OpenAnswer;
 use crate::protocols::reply::payload::Reply;
+use crate::protocols::reply::payload::span::{Followers, ServerSpan};
 use crate::protocols::reply::request_id::RequestId;
-use crate::protocols::reply::span::{Followers, ServerSpan};
 use crate::protocols::request::compression::Coding;
 use crate::protocols::request::headers as request_headers;
 use crate::protocols::request::terms::RequestTerms;
@@ -253,7 +253,7 @@ impl ResponseParts {
     }
 }
 
-/// What follows one message, and its metadata: each message is a request, with a line and a span of its own.
+/// What follows one message, and its metadata: each message is one request, with its own line and its own span.
 fn follow(state: &ServerState, terms: &Terms) -> (Followers, Metadata) {
     let line = state.access_log.as_ref().and_then(|log| log.begin());
     let Some(traces) = &state.traces else { return (Followers { line, span: None }, terms.metadata.clone()) };

@@ -9,5 +9,4 @@ pub(crate) mod payload;
 pub(crate) mod problem;
 pub(crate) mod render;
 pub(crate) mod request_id;
-pub(crate) mod span;
 pub(crate) mod value;

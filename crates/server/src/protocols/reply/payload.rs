@@ -1,12 +1,14 @@
 //! The body of an answer: one piece of known length, or a stream that ends with trailers.
 
+pub(crate) mod span;
+
 use crate::base::access_log::line::Ended;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::backlog;
 use crate::protocols::connection::backlog::ResponseBacklog;
 use crate::protocols::connection::socket::{Active, Activity};
-use crate::protocols::reply::span::Followers;
+use crate::protocols::reply::payload::span::Followers;
 use crate::values::answer::Timing;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};

@@ -1,8 +1,8 @@
 //! The headers of jitney's own in requests.
 
 use crate::base::keys::Keys;
-use crate::base::traces::context::{TraceContext, passable};
-use crate::base::traces::request::TraceNote;
+use crate::base::traces::notes::TraceNote;
+use crate::protocols::reply::payload::span::{TRACE, trace_state};
 use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::api_key;
 use crate::values::answer::Failure;
@@ -12,13 +12,10 @@ use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use jitney_core::request::Priority;
 use jitney_core::tables::outcome::Outcome;
-use std::borrow::Cow;
 use std::time::Duration;
 
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
 const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
-const TRACE: HeaderName = HeaderName::from_static("traceparent");
-const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// The longest `traceparent` that is passed on; version 0 of it has 55 bytes.
 const TRACE_BYTES: usize = 128;
@@ -42,25 +39,6 @@ fn trace_text(headers: &HeaderMap) -> Box<str> {
         "" => parent.into(),
         state => format!("{parent}\n{state}").into(),
     }
-}
-
-/// The `tracestate` of a client, if it may be passed on. Several headers are one list.
-pub(crate) fn trace_state(headers: &HeaderMap) -> Cow<'_, str> {
-    let mut values = headers.get_all(TRACE_STATE).iter().filter_map(|value| value.to_str().ok());
-    let first = values.next().unwrap_or_default();
-    match values.next() {
-        None => passable(first).into(),
-        Some(second) => {
-            let all: Vec<&str> = [first, second].into_iter().chain(values).collect();
-            passable(&all.join(",")).to_owned().into()
-        }
-    }
-}
-
-/// The span of a client above a request. Of two contexts none can be trusted.
-pub(crate) fn trace_context(headers: &HeaderMap) -> Option<TraceContext> {
-    let value = single(headers, &TRACE).ok()??;
-    TraceContext::parse(value.to_str().ok()?)
 }
 
 /// The metadata of a request, together with those of its headers that have these names. Values of one name are joined,

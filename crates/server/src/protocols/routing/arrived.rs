@@ -4,8 +4,8 @@
 use crate::engine::catalogue::MANY;
 use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
+use crate::protocols::reply::payload::span::{Followers, ServerSpan};
 use crate::protocols::reply::request_id::RequestId;
-use crate::protocols::reply::span::{Followers, ServerSpan};
 use crate::protocols::routing::protocol::Protocol;
 use crate::protocols::{grpc, open_inference};
 use crate::values::text::decoded;
@@ -46,7 +46,7 @@ impl Arrived {
             line.describe(&id.text(), protocol.name(), deployment.as_ref().map(|found| &*found.manifest.name));
             line.set_route(head.method.as_str(), head.uri.path());
         }
-        // Each message of a gRPC stream is a request of its own.
+        // In a gRPC stream each message is one request.
         let is_request = |path: &str| protocol.is_call(&head.method, path) && !grpc::routes::is_stream(path);
         if let Some(traces) = state.traces.as_ref().filter(|_| is_request(head.uri.path())) {
             followers.span = Some(ServerSpan::begin(traces, head, &id, protocol.name()));

@@ -15,8 +15,8 @@ use crate::protocols::native::pages;
 use crate::protocols::openapi::document;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
+use crate::protocols::reply::payload::span::Followers;
 use crate::protocols::reply::problem::Problem;
-use crate::protocols::reply::span::Followers;
 use crate::protocols::routing::arrived::{Arrived, Shape, called, name, named};
 use crate::protocols::routing::cors::Origins;
 use crate::protocols::routing::gate;
@@ -104,7 +104,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 }
 
 const READ: &str = "GET, HEAD";
-/// Behind this stands the id of a request. No deployment can be called so: its path has one part, or is a route of its own.
+/// Behind this stands the id of a request. No deployment can be called so: its path has one part, or is a route that its author chose.
 const TRACE: &str = "trace/";
 
 /// Says how a request ended to what follows it.

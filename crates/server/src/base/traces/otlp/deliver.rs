@@ -1,6 +1,6 @@
 //! One message to the collector, until it takes it or it is hopeless.
 
-use crate::base::traces::otlp::messages::ExportResponse;
+use crate::base::traces::messages::ExportResponse;
 use crate::base::traces::settings::Endpoint;
 use bytes::Bytes;
 use flate2::Compression;

@@ -1,12 +1,13 @@
 //! The task that makes spans of notes, keeps the last ones, and sends them. No request waits for it.
 
+use crate::base::traces::messages::{ExportRequest, Resource, ResourceSpans, Scope, ScopeSpans, Span};
+use crate::base::traces::notes::Finished;
 use crate::base::traces::otlp::deliver::{deliver, try_out};
-use crate::base::traces::otlp::messages::{ExportRequest, Resource, ResourceSpans, Scope, ScopeSpans, Span};
 use crate::base::traces::otlp::spans::{Built, of_batch, of_request};
 use crate::base::traces::otlp::store::{SCOPE, Store};
 use crate::base::traces::settings::{Endpoint, TraceSettings};
-use crate::base::traces::tracer::{Finished, TraceCounts};
 use bytes::Bytes;
+use prometheus::IntCounter;
 use prost::Message;
 use std::collections::VecDeque;
 use std::future::{Future, pending};
@@ -17,6 +18,16 @@ use tokio::time::{Instant, sleep_until};
 
 /// Notes that are taken at once.
 const AT_ONCE: usize = 64;
+
+/// How traces end, for the metrics.
+#[derive(Clone, Debug)]
+pub(crate) struct TraceCounts {
+    pub(crate) sent: IntCounter,
+    /// There was no room for them.
+    pub(crate) dropped: IntCounter,
+    /// The collector did not take them.
+    pub(crate) failed: IntCounter,
+}
 
 /// A message on its way, and how many traces it has.
 type Sending = Pin<Box<dyn Future<Output = (Result<(), String>, u64)> + Send>>;

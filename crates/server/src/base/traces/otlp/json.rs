@@ -1,6 +1,6 @@
 //! Traces as JSON, as the JSON form of OTLP has them: names in camel case, ids as hex digits, 64-bit numbers as text.
 
-use crate::base::traces::otlp::messages::{Event, KeyValue, Link, Span, Value};
+use crate::base::traces::messages::{Event, KeyValue, Link, Span, Value};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 

@@ -1,9 +1,8 @@
 //! Spans, made of what was noted of a request or of a batch.
 
-use crate::base::traces::batch::{BatchFacts, FinishedBatch, Stages};
 use crate::base::traces::context::{TraceContext, fresh};
-use crate::base::traces::otlp::messages::{ERROR, Event, INTERNAL, KeyValue, SERVER, Span, Status, attribute};
-use crate::base::traces::request::{FinishedRequest, RequestEnded, Ride};
+use crate::base::traces::messages::{ERROR, Event, INTERNAL, KeyValue, SERVER, Span, Status, attribute};
+use crate::base::traces::notes::{BatchFacts, FinishedBatch, FinishedRequest, RequestEnded, Ride, Stages};
 use crate::base::traces::why::{Story, sentence};
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::tables::outcome::Outcome;
@@ -193,7 +192,7 @@ fn story<'s>(ended: &RequestEnded, rides: &[&Ride], times: [Instant; 3], ahead: 
         receive: entered - began,
         queue: rides.first().map_or(ended.at, |ride| ride.began).saturating_duration_since(entered),
         predict,
-        link: with_workers - predict,
+        link: with_workers.saturating_sub(predict),
         render: ended.at - results,
         ahead,
         replicas: facts.map_or(0, |facts| facts.replicas),

@@ -1,7 +1,7 @@
 //! The last traces that were kept, for who asks without a collector.
 
+use crate::base::traces::messages::{KeyValue, Span, attribute};
 use crate::base::traces::otlp::json;
-use crate::base::traces::otlp::messages::{KeyValue, Span, attribute};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -1,14 +1,211 @@
-//! What is noted of one request while it runs. When nothing refers to it any more, all is known of it, and it becomes spans if it
-//! is kept.
+//! What is noted of requests and of batches while they run. When nothing refers to a note any more, all is known, and it goes to its
+//! keeper.
 
-use crate::base::traces::batch::BatchTrace;
 use crate::base::traces::context::{PARENT_BYTES, TraceContext, fresh};
-use crate::base::traces::otlp::messages::KeyValue;
-use crate::base::traces::tracer::{Finished, Kept, Tracer};
+use crate::base::traces::messages::{KeyValue, Link};
 use jitney_core::tables::outcome::Outcome;
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+/// Why a request is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Its caller or the ratio says so.
+    Sampled,
+    Slow,
+    Failed,
+}
+
+impl Kept {
+    /// As an attribute.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Kept::Sampled => "sampled",
+            Kept::Slow => "slow",
+            Kept::Failed => "failed",
+        }
+    }
+}
+
+/// What is decided about a request that is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) kept: Kept,
+    pub(crate) is_logged: bool,
+    /// The median of its deployment.
+    pub(crate) usual: Option<Duration>,
+}
+
+/// What a keeper gets.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    Request(Box<FinishedRequest>),
+    Batch(Box<FinishedBatch>),
+    /// Everything so far is to be sent at once.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Decides which requests are kept, and takes what was noted of them.
+pub(crate) trait Keeper: Debug + Send + Sync {
+    /// Whether a request that has ended is kept.
+    fn judge(
+        &self,
+        request: &RequestTrace,
+        deployment: &str,
+        outcome: Option<Outcome>,
+        length: Duration,
+    ) -> Option<Verdict>;
+
+    /// Takes a note. It does not block.
+    fn finish(&self, finished: Finished);
+}
+
+/// Links of one span, as other libraries bound them.
+const MOST_LINKS: usize = 128;
+
+/// What is known about a batch when it is launched.
+#[derive(Debug)]
+pub(crate) struct BatchFacts {
+    pub(crate) deployment: String,
+    /// Its number in the deployment.
+    pub(crate) number: u64,
+    /// The number of its replica among those of the deployment.
+    pub(crate) replica: u64,
+    /// Why it was closed.
+    pub(crate) reason: &'static str,
+    pub(crate) items: u64,
+    pub(crate) cost: u64,
+    pub(crate) padded_cost: u64,
+    /// For how long a replica had been idle while the items waited.
+    pub(crate) held: Duration,
+    /// Items that stayed in the queue.
+    pub(crate) left_waiting: u64,
+    /// Replicas that were up.
+    pub(crate) replicas: usize,
+    pub(crate) launched: Instant,
+}
+
+/// How long its worker spent in each stage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stages {
+    pub(crate) decode: Duration,
+    pub(crate) predict: Duration,
+    pub(crate) encode: Duration,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BatchEnded {
+    pub(crate) at: Option<Instant>,
+    /// `None` if the worker did not say.
+    pub(crate) stages: Option<Stages>,
+    /// Why it has no results.
+    pub(crate) lost: Option<String>,
+}
+
+/// The requests of it that were kept.
+#[derive(Debug, Default)]
+pub(crate) struct Riders {
+    pub(crate) links: Vec<Link>,
+    pub(crate) dropped: u32,
+    /// Their ids, for who looks for the trace of a request.
+    pub(crate) request_ids: Vec<Arc<str>>,
+}
+
+/// A batch while its requests refer to it.
+#[derive(Debug)]
+pub(crate) struct BatchTrace {
+    keeper: Arc<dyn Keeper>,
+    /// The span of the whole batch.
+    pub(crate) context: TraceContext,
+    /// The span of `predict`, below which the model's own spans hang if the batch is one of several requests.
+    pub(crate) predict: u64,
+    /// `None` once it is over.
+    facts: Option<Box<BatchFacts>>,
+    ended: Mutex<BatchEnded>,
+    riders: Mutex<Riders>,
+}
+
+impl BatchTrace {
+    /// A batch that is launched now.
+    pub(crate) fn new(keeper: Arc<dyn Keeper>, is_sampled: bool, facts: BatchFacts) -> Arc<BatchTrace> {
+        Arc::new(BatchTrace {
+            keeper,
+            context: TraceContext { is_sampled, ..TraceContext::root() },
+            predict: fresh(),
+            facts: Some(Box::new(facts)),
+            ended: Mutex::default(),
+            riders: Mutex::default(),
+        })
+    }
+
+    /// What was known at its launch.
+    pub(crate) fn facts(&self) -> &BatchFacts {
+        self.facts.as_ref().expect("there until it is dropped")
+    }
+
+    /// The `traceparent` for those of its spans that belong to no single request.
+    pub(crate) fn traceparent(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        TraceContext { span: self.predict, ..self.context }.write(&mut text);
+        text
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BatchEnded> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its worker is done with it.
+    pub(crate) fn end(&self, now: Instant, stages: Option<Stages>) {
+        let mut ended = self.lock();
+        (ended.at, ended.stages) = (Some(now), stages);
+    }
+
+    /// Its worker is lost.
+    pub(crate) fn lost(&self, now: Instant, why: String) {
+        let mut ended = self.lock();
+        (ended.at, ended.lost) = (Some(now), Some(why));
+    }
+
+    /// How it has ended.
+    pub(crate) fn ended(&self) -> BatchEnded {
+        self.lock().clone()
+    }
+
+    /// A request that has items in it is kept.
+    pub(crate) fn keep(&self, rider: Link, request_id: &Arc<str>) {
+        let mut riders = self.riders.lock().unwrap_or_else(PoisonError::into_inner);
+        if riders.links.len() < MOST_LINKS {
+            riders.links.push(rider);
+            riders.request_ids.push(request_id.clone());
+        } else {
+            riders.dropped += 1;
+        }
+    }
+}
+
+impl Drop for BatchTrace {
+    fn drop(&mut self) {
+        let riders = std::mem::take(self.riders.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let ended = std::mem::take(self.ended.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let Some(facts) = self.facts.take().filter(|_| !riders.links.is_empty()) else { return };
+        let (context, predict) = (self.context, self.predict);
+        self.keeper.finish(Finished::Batch(Box::new(FinishedBatch { context, predict, facts, ended, riders })));
+    }
+}
+
+/// A batch that is over, of which a request was kept.
+#[derive(Debug)]
+pub(crate) struct FinishedBatch {
+    pub(crate) context: TraceContext,
+    pub(crate) predict: u64,
+    pub(crate) facts: Box<BatchFacts>,
+    pub(crate) ended: BatchEnded,
+    pub(crate) riders: Riders,
+}
 
 /// Batches that are noted of one request; one of many items may have more.
 const MOST_RIDES: usize = 64;
@@ -16,7 +213,7 @@ const MOST_RIDES: usize = 64;
 /// One request.
 #[derive(Debug)]
 pub(crate) struct RequestTrace {
-    pub(crate) tracer: Arc<Tracer>,
+    pub(crate) keeper: Arc<dyn Keeper>,
     /// Its own span.
     pub(crate) context: TraceContext,
     /// The span of its caller; 0 without one.
@@ -52,7 +249,7 @@ pub(crate) struct Ride {
     /// The span of `predict`, below which the spans of the model hang.
     pub(crate) predict: u64,
     pub(crate) items: u64,
-    /// The place of its first item in the batch.
+    /// How many items of the batch stand before its first one.
     pub(crate) position: u64,
     /// 1, or more if the items were in a batch before that gave no result.
     pub(crate) attempt: u64,
@@ -103,7 +300,7 @@ impl RequestTrace {
         describe: impl FnOnce() -> Description,
     ) {
         let at = Instant::now();
-        let Some(verdict) = self.tracer.judge(self, deployment, outcome, at - self.began) else { return };
+        let Some(verdict) = self.keeper.judge(self, deployment, outcome, at - self.began) else { return };
         let description = describe();
         let (kept, is_logged, usual) = (verdict.kept, verdict.is_logged, verdict.usual);
         let ended = RequestEnded { at, outcome, kept, is_logged, usual, queue, description };
@@ -120,7 +317,7 @@ impl Drop for RequestTrace {
         let (context, parent, began) = (self.context, self.parent, self.began);
         let state = std::mem::take(&mut self.state);
         let finished = FinishedRequest { context, parent, state, began, facts };
-        self.tracer.finish(Finished::Request(Box::new(finished)));
+        self.keeper.finish(Finished::Request(Box::new(finished)));
     }
 }
 

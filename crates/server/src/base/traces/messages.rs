@@ -1,6 +1,8 @@
 //! The messages of the OpenTelemetry protocol (OTLP 1) for traces: those fields that jitney writes or reads. Names and numbers
 //! are those of the `opentelemetry-proto` definitions; the tests decode what is sent with the official messages.
 
+#![expect(clippy::struct_field_names, reason = "names of the protocol")]
+
 use prost::{Message, Oneof};
 
 /// Why a span exists, as in the protocol.

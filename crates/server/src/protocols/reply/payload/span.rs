@@ -1,18 +1,44 @@
 //! The span of a request over HTTP: from its head until its answer has been handed over.
 
 use crate::base::access_log::line::{AccessLine, Ended};
-use crate::base::traces::otlp::messages::{KeyValue, attribute};
-use crate::base::traces::request::{Description, RequestTrace, TraceNote};
+use crate::base::traces::context::{TraceContext, passable};
+use crate::base::traces::messages::{KeyValue, attribute};
+use crate::base::traces::notes::{Description, RequestTrace, TraceNote};
 use crate::base::traces::tracer::Tracer;
 use crate::engine::deployment::ticket::{Ticket, UNKNOWN};
 use crate::protocols::reply::request_id::RequestId;
-use crate::protocols::request::headers;
 use crate::values::call_id::CallId;
+use hyper::header::HeaderName;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Uri, Version};
 use jitney_core::tables::outcome::Outcome;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The header with the span of the client.
+pub(crate) const TRACE: HeaderName = HeaderName::from_static("traceparent");
+const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// The `tracestate` of a client, if it may be passed on. Several headers are one list.
+pub(crate) fn trace_state(headers: &HeaderMap) -> Cow<'_, str> {
+    let mut values = headers.get_all(TRACE_STATE).iter().filter_map(|value| value.to_str().ok());
+    let first = values.next().unwrap_or_default();
+    match values.next() {
+        None => passable(first).into(),
+        Some(second) => {
+            let all: Vec<&str> = [first, second].into_iter().chain(values).collect();
+            passable(&all.join(",")).to_owned().into()
+        }
+    }
+}
+
+/// The span of a client above a request. Of two contexts none can be trusted.
+fn trace_context(headers: &HeaderMap) -> Option<TraceContext> {
+    let mut values = headers.get_all(TRACE).iter();
+    let (first, second) = (values.next()?, values.next());
+    TraceContext::parse(first.to_str().ok().filter(|_| second.is_none())?)
+}
 
 /// A request that is traced. When this is dropped, the request has ended. If it is dropped before anything says how, its client has
 /// left.
@@ -33,7 +59,7 @@ pub(crate) struct ServerSpan {
 }
 
 impl ServerSpan {
-    /// Begins it; the head passes it on to whoever reads the request.
+    /// Begins it. The head passes it on to the code that reads the request.
     pub(crate) fn begin(
         tracer: &Arc<Tracer>,
         head: &mut Parts,
@@ -46,7 +72,7 @@ impl ServerSpan {
         span
     }
 
-    /// The same for a message of a gRPC stream, which is a request of its own.
+    /// The same for a message of a gRPC stream, which is one request.
     pub(crate) fn of_message(
         tracer: &Arc<Tracer>,
         headers: &HeaderMap,
@@ -68,7 +94,7 @@ impl ServerSpan {
         uri: Uri,
         version: Version,
     ) -> Box<ServerSpan> {
-        let request = tracer.begin(headers::trace_context(headers), &headers::trace_state(headers));
+        let request = tracer.begin(trace_context(headers), &trace_state(headers));
         Box::new(ServerSpan {
             request,
             id,

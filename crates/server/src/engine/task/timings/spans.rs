@@ -1,11 +1,11 @@
 //! What the engine notes of the items of traced requests: their launches, their results and the ends of their batches. Without
 //! traced items each of these costs one branch.
 
-use crate::base::traces::batch::{BatchFacts, BatchTrace, Stages};
+use crate::base::traces::notes::{BatchFacts, BatchTrace, Stages};
 use crate::engine::task::Engine;
 use crate::engine::task::pending::Pending;
 use crate::link::batch_end::Durations;
-use crate::values::call::Ride;
+use crate::values::call::BatchSpan;
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::ReplicaId;
@@ -17,11 +17,11 @@ use std::time::Duration;
 
 impl Engine {
     /// Notes the launch of a batch with traced items, before its frame is written: the frame has the context of each item.
-    pub(super) fn trace_launch(&mut self, now: Time, launch: &Launch) -> Option<Arc<BatchTrace>> {
+    pub(in crate::engine::task) fn trace_launch(&mut self, now: Time, launch: &Launch) -> Option<Arc<BatchTrace>> {
         let notes = launch.items.iter().filter_map(|&id| self.scheduler.payload(id, now)?.0.call.note());
-        let (mut tracer, mut is_sampled) = (None, false);
+        let (mut keeper, mut is_sampled) = (None, false);
         for note in notes {
-            tracer = Some(note.request.tracer.clone());
+            keeper = Some(note.request.keeper.clone());
             is_sampled |= note.request.context.is_sampled;
         }
         let facts = BatchFacts {
@@ -37,19 +37,19 @@ impl Engine {
             replicas: self.scheduler.replicas(),
             launched: self.clock.instant(now),
         };
-        let batch = BatchTrace::new(tracer?, is_sampled, facts);
+        let batch = BatchTrace::new(keeper?, is_sampled, facts);
         for (position, &id) in launch.items.iter().enumerate() {
             let Some(pending) = self.scheduler.item_of(launch.batch, id) else { continue };
             let Some(note) = pending.call.note() else { continue };
             let before = pending.call.ride.as_ref().map(|ride| &ride.batch);
             let predict = note.launched(&batch, before, position);
-            pending.call.ride = Some(Ride { batch: batch.clone(), predict });
+            pending.call.ride = Some(BatchSpan { batch: batch.clone(), predict });
         }
         Some(batch)
     }
 
     /// Notes that an item has ended with its batch.
-    pub(super) fn trace_result(&self, now: Time, ended: &EndedItem<Pending>, predict: Duration) {
+    pub(in crate::engine::task) fn trace_result(&self, now: Time, ended: &EndedItem<Pending>, predict: Duration) {
         let call = &ended.payload.call;
         if let (Some(ride), Some(note), Some(launched)) = (&call.ride, call.note(), ended.launched) {
             let times = [ended.arrival, launched, now].map(|time| self.clock.instant(time));
@@ -58,15 +58,20 @@ impl Engine {
     }
 
     /// Notes the end of a batch.
-    pub(super) fn trace_end(&self, now: Time, batch: Option<&Arc<BatchTrace>>, durations: Option<Durations>) {
+    pub(in crate::engine::task) fn trace_end(
+        &self,
+        now: Time,
+        batch: Option<&Arc<BatchTrace>>,
+        durations: Option<Durations>,
+    ) {
         let stages = durations.map(|Durations { decode, predict, encode }| Stages { decode, predict, encode });
         batch.into_iter().for_each(|batch| batch.end(self.clock.instant(now), stages));
     }
 
     /// Notes that a replica is lost with the batches that it has.
-    pub(super) fn trace_loss(&self, now: Time, replica: ReplicaId, loss: Loss) {
-        let lost = self.answered.values().filter(|answered| answered.replica == replica);
-        for batch in lost.filter_map(|answered| answered.trace.as_ref()) {
+    pub(in crate::engine::task) fn trace_loss(&self, now: Time, replica: ReplicaId, loss: Loss) {
+        let held = self.answered.values().filter(|answered| answered.replica == replica);
+        for batch in held.filter_map(|answered| answered.trace.as_ref()) {
             let why = match loss {
                 Loss::Crashed => "it crashed or ended",
                 Loss::Killed => "it was killed",
