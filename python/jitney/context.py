@@ -65,9 +65,7 @@ class Context:
         return traces.pop() if len(traces) == 1 else "" if self._batch is None else str(self._batch.trace)
 
 
-def _request(
-    request_id: str, trace: str, key_name: str, headers: Sequence[tuple[str, str]]
-) -> RequestMetadata:
+def _request(request_id: str, trace: str, key_name: str, headers: Sequence[tuple[str, str]]) -> RequestMetadata:
     parent, _, state = trace.partition("\n")
     return RequestMetadata(request_id, parent, key_name, dict(headers), state)
 

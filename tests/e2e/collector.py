@@ -3,7 +3,7 @@
 import gzip
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -169,7 +169,7 @@ class Trace:
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
+def collecting() -> Generator[Collector]:
     """A collector for one test."""
     collector = Collector()
     try:

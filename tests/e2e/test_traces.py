@@ -1,5 +1,8 @@
 """Traces: what a collector gets of requests and batches, over every protocol and whatever happens to it."""
 
+# pyright: basic, reportMissingTypeStubs=false, reportAttributeAccessIssue=false
+
+import itertools
 from collections.abc import Iterator
 
 import grpc
@@ -43,11 +46,11 @@ def assert_adds_up(trace: Trace) -> None:
     phases = trace.children()
     assert phases[0].start == trace.root.start
     assert phases[-1].end == trace.root.end
-    assert all(before.end == after.start for before, after in zip(phases, phases[1:], strict=False))
+    assert all(before.end == after.start for before, after in itertools.pairwise(phases))
     for phase in phases:
         parts = trace.children(phase)
         assert all(phase.start <= part.start <= part.end <= phase.end for part in parts)
-        assert all(before.end <= after.start for before, after in zip(parts, parts[1:], strict=False))
+        assert all(before.end <= after.start for before, after in itertools.pairwise(parts))
 
 
 def context(trace: Trace, batch: str = "batch") -> str:
@@ -97,6 +100,7 @@ def test_the_context_of_a_client_is_taken_over(server: Server, collector: Collec
         assert answer.status == 200, answer.body
         root = collector.request(f"taken-{number}").root
         assert (root.trace, root.parent, root.state, root.name) == (TRACE, CALLER, "vendor=1", name)
+    root = collector.request("taken-3").root
     assert root.attributes["gen_ai.operation.name"] == "embeddings"
     assert root.attributes["gen_ai.request.model"] == "words"
 
@@ -106,7 +110,9 @@ def infer_body(name: str) -> object:
 
 
 def test_grpc_takes_it_over_for_each_message(server: Server, collector: Collector) -> None:
-    message = service_pb2.ModelInferRequest(model_name="telling", inputs=[{"name": "texts", "datatype": "BYTES", "shape": [1]}])
+    message = service_pb2.ModelInferRequest(
+        model_name="telling", inputs=[{"name": "texts", "datatype": "BYTES", "shape": [1]}]
+    )
     message.inputs[0].contents.bytes_contents.append(b"text")
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -124,7 +130,9 @@ def test_grpc_takes_it_over_for_each_message(server: Server, collector: Collecto
 
 def test_a_program_is_in_the_trace_of_its_own_span(server: Server, collector: Collector, place: str) -> None:
     state = otel.TraceState([("vendor", "1")])
-    span = otel.SpanContext(int(TRACE, 16), int(CALLER, 16), is_remote=False, trace_flags=otel.TraceFlags(1), trace_state=state)
+    span = otel.SpanContext(
+        int(TRACE, 16), int(CALLER, 16), is_remote=False, trace_flags=otel.TraceFlags(1), trace_state=state
+    )
     with jitney.connect_sync(place) as models, otel.use_span(otel.NonRecordingSpan(span)):
         own = models.telling("a", request_id="program")
         parts = models.outer("a", request_id="outer-program")

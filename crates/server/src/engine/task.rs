@@ -454,6 +454,12 @@ impl Engine {
         }
     }
 
+    /// The items of a launch, and what is left of their times.
+    fn launched(&self, now: Time, launch: &Launch) -> Vec<(&Call, Duration)> {
+        let look = |&id| self.scheduler.payload(id, now).expect("what was launched a moment ago is still in");
+        launch.items.iter().map(look).map(|(pending, remaining)| (&*pending.call, remaining)).collect()
+    }
+
     fn launch(&mut self, now: Time, launch: &Launch) {
         self.meters.batch_items.observe(launch.items.len() as f64);
         self.meters.batches[launch.reason as usize].inc();
@@ -463,14 +469,11 @@ impl Engine {
         if !launch.held.is_zero() {
             self.meters.hold_seconds.observe(launch.held.as_secs_f64());
         }
-        let is_traced =
-            |id: &ItemId| self.scheduler.payload(*id, now).is_some_and(|(item, _)| item.call.note().is_some());
-        let trace = if launch.items.iter().any(is_traced) { self.trace_launch(now, launch) } else { None };
-        let mut items = Vec::with_capacity(launch.items.len());
-        for &id in &launch.items {
-            let look = self.scheduler.payload(id, now);
-            let (pending, remaining) = look.expect("what was launched a moment ago is still in");
-            items.push((&*pending.call, remaining));
+        let mut items = self.launched(now, launch);
+        let mut trace = None;
+        if items.iter().any(|(call, _)| call.note().is_some()) {
+            trace = self.trace_launch(now, launch);
+            items = self.launched(now, launch);
         }
         if let Some(link) = self.links.get(&launch.replica) {
             link.batch(launch.batch, &items);

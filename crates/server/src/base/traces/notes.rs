@@ -68,7 +68,7 @@ const MOST_LINKS: usize = 128;
 
 /// What is known about a batch when it is launched.
 #[derive(Debug)]
-pub(crate) struct BatchFacts {
+pub(crate) struct BatchLaunch {
     pub(crate) deployment: String,
     /// Its number in the deployment.
     pub(crate) number: u64,
@@ -124,14 +124,14 @@ pub(crate) struct BatchTrace {
     /// The span of `predict`, below which the model's own spans hang if the batch is one of several requests.
     pub(crate) predict: u64,
     /// `None` once it is over.
-    facts: Option<Box<BatchFacts>>,
+    facts: Option<Box<BatchLaunch>>,
     ended: Mutex<BatchEnded>,
     riders: Mutex<Riders>,
 }
 
 impl BatchTrace {
     /// A batch that is launched now.
-    pub(crate) fn new(keeper: Arc<dyn Keeper>, is_sampled: bool, facts: BatchFacts) -> Arc<BatchTrace> {
+    pub(crate) fn new(keeper: Arc<dyn Keeper>, is_sampled: bool, facts: BatchLaunch) -> Arc<BatchTrace> {
         Arc::new(BatchTrace {
             keeper,
             context: TraceContext { is_sampled, ..TraceContext::root() },
@@ -143,7 +143,7 @@ impl BatchTrace {
     }
 
     /// What was known at its launch.
-    pub(crate) fn facts(&self) -> &BatchFacts {
+    pub(crate) fn facts(&self) -> &BatchLaunch {
         self.facts.as_ref().expect("there until it is dropped")
     }
 
@@ -202,7 +202,7 @@ impl Drop for BatchTrace {
 pub(crate) struct FinishedBatch {
     pub(crate) context: TraceContext,
     pub(crate) predict: u64,
-    pub(crate) facts: Box<BatchFacts>,
+    pub(crate) facts: Box<BatchLaunch>,
     pub(crate) ended: BatchEnded,
     pub(crate) riders: Riders,
 }
@@ -223,12 +223,12 @@ pub(crate) struct RequestTrace {
     /// Whether it may be kept because it is slow or fails.
     pub(super) may_be_kept: bool,
     pub(super) began: Instant,
-    pub(super) facts: Mutex<RequestFacts>,
+    pub(super) facts: Mutex<RequestNotes>,
 }
 
 /// What happened to it.
 #[derive(Debug, Default)]
-pub(crate) struct RequestFacts {
+pub(crate) struct RequestNotes {
     /// Items that waited before it.
     pub(crate) ahead: u64,
     /// The batches that its items were in, in the order of their launches.
@@ -287,7 +287,7 @@ pub(crate) struct Description {
 }
 
 impl RequestTrace {
-    fn lock(&self) -> MutexGuard<'_, RequestFacts> {
+    fn lock(&self) -> MutexGuard<'_, RequestNotes> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -328,7 +328,7 @@ pub(crate) struct FinishedRequest {
     pub(crate) parent: u64,
     pub(crate) state: Box<str>,
     pub(crate) began: Instant,
-    pub(crate) facts: RequestFacts,
+    pub(crate) facts: RequestNotes,
 }
 
 /// A request as its items have it.
@@ -425,5 +425,114 @@ impl TraceNote {
 impl Ride {
     fn is(&self, batch: &Arc<BatchTrace>, parent: u64) -> bool {
         Arc::ptr_eq(&self.batch, batch) && self.parent == parent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::traces::otlp::spans;
+
+    #[derive(Debug, Default)]
+    struct KeepsAll(Mutex<Vec<Finished>>);
+
+    impl Keeper for KeepsAll {
+        fn judge(&self, _: &RequestTrace, _: &str, _: Option<Outcome>, _: Duration) -> Option<Verdict> {
+            Some(Verdict { kept: Kept::Sampled, is_logged: true, usual: None })
+        }
+
+        fn finish(&self, finished: Finished) {
+            self.0.lock().unwrap().push(finished);
+        }
+    }
+
+    fn note(keeper: &Arc<KeepsAll>) -> TraceNote {
+        TraceNote::new(Arc::new(RequestTrace {
+            keeper: keeper.clone(),
+            context: TraceContext::root(),
+            parent: 0,
+            state: "a=1".into(),
+            may_be_kept: true,
+            began: Instant::now(),
+            facts: Mutex::default(),
+        }))
+    }
+
+    fn batch(keeper: &Arc<KeepsAll>) -> Arc<BatchTrace> {
+        let launch = BatchLaunch {
+            deployment: "m".into(),
+            number: 1,
+            replica: 0,
+            reason: "full",
+            items: 130,
+            cost: 130,
+            padded_cost: 130,
+            held: Duration::ZERO,
+            left_waiting: 0,
+            replicas: 1,
+            launched: Instant::now(),
+        };
+        BatchTrace::new(keeper.clone(), true, launch)
+    }
+
+    fn end(note: &TraceNote) {
+        let description =
+            Description { request_id: "r".into(), name: "POST /m".into(), attributes: Vec::new(), is_error: false };
+        note.request.end("m", Some(Outcome::Ok), Duration::ZERO, || description);
+    }
+
+    fn taken(keeper: &KeepsAll) -> Vec<Finished> {
+        std::mem::take(&mut *keeper.0.lock().unwrap())
+    }
+
+    #[test]
+    fn a_batch_is_finished_after_its_requests_and_has_a_bounded_number_of_links() {
+        let keeper = Arc::new(KeepsAll::default());
+        let batch = batch(&keeper);
+        let notes: Vec<TraceNote> = (0..130).map(|_| note(&keeper)).collect();
+        for (position, note) in notes.iter().enumerate() {
+            note.launched(&batch, None, position);
+            end(note);
+        }
+        batch.end(Instant::now(), None);
+        drop(batch);
+        assert!(taken(&keeper).is_empty(), "its requests are still referred to");
+        drop(notes);
+        let requests = taken(&keeper);
+        assert_eq!(requests.len(), 130);
+        for finished in requests {
+            let Finished::Request(request) = finished else { panic!("a request") };
+            let built = spans::of_request(*request).unwrap();
+            assert_eq!(built.spans[0].trace_state, "a=1");
+            assert!(built.line.unwrap().ends_with("(request r)"));
+        }
+        let [Finished::Batch(batch)] = &taken(&keeper)[..] else { panic!("the batch") };
+        assert_eq!((batch.riders.links.len(), batch.riders.dropped), (MOST_LINKS, 2));
+    }
+
+    #[test]
+    fn a_request_of_many_batches_notes_some_and_counts_the_others() {
+        let keeper = Arc::new(KeepsAll::default());
+        let note = note(&keeper);
+        let batches: Vec<_> = (0..MOST_RIDES + 5).map(|_| batch(&keeper)).collect();
+        let spans: Vec<u64> = batches.iter().map(|batch| note.launched(batch, None, 0)).collect();
+        assert_eq!(note.launched(&batches[3], None, 1), spans[3], "items of one request in one batch share a span");
+        assert_eq!(note.launched(&batches[MOST_RIDES], None, 0), note.request.context.span);
+        let again = note.launched(&batch(&keeper), Some(&batches[0]), 0);
+        assert_eq!(again, note.request.context.span, "no room for it either");
+        end(&note);
+        drop(note);
+        let [Finished::Request(request)] = &taken(&keeper)[..] else { panic!("the request") };
+        assert_eq!(
+            (request.facts.rides.len(), request.facts.left_out, request.facts.rides[3].items),
+            (MOST_RIDES, 7, 2)
+        );
+    }
+
+    #[test]
+    fn a_request_that_is_not_over_is_not_kept() {
+        let keeper = Arc::new(KeepsAll::default());
+        drop(note(&keeper));
+        assert!(taken(&keeper).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::telemetry::Telemetry;
 use crate::base::traces::context::{TraceContext, fresh, passable};
-use crate::base::traces::notes::{Finished, Keeper, Kept, RequestFacts, RequestTrace, Verdict};
+use crate::base::traces::notes::{Finished, Keeper, Kept, RequestNotes, RequestTrace, Verdict};
 use crate::base::traces::otlp::exporter;
 use crate::base::traces::otlp::exporter::TraceCounts;
 use crate::base::traces::otlp::store::Store;
@@ -93,7 +93,7 @@ impl Tracer {
             state: if parent.is_some() { passable(state).into() } else { Box::default() },
             may_be_kept: is_sampled || !is_unwanted || self.settings.slow.is_some(),
             began: Instant::now(),
-            facts: Mutex::new(RequestFacts::default()),
+            facts: Mutex::new(RequestNotes::default()),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::base::traces::context::{TraceContext, fresh};
 use crate::base::traces::messages::{ERROR, Event, INTERNAL, KeyValue, SERVER, Span, Status, attribute};
-use crate::base::traces::notes::{BatchFacts, FinishedBatch, FinishedRequest, RequestEnded, Ride, Stages};
+use crate::base::traces::notes::{BatchLaunch, FinishedBatch, FinishedRequest, RequestEnded, Ride, Stages};
 use crate::base::traces::why::{Story, sentence};
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::tables::outcome::Outcome;
@@ -206,7 +206,7 @@ fn story<'s>(ended: &RequestEnded, rides: &[&Ride], times: [Instant; 3], ahead: 
     }
 }
 
-fn batch_attributes(facts: &BatchFacts) -> Vec<KeyValue> {
+fn batch_attributes(facts: &BatchLaunch) -> Vec<KeyValue> {
     vec![
         attribute("jitney.deployment", facts.deployment.as_str()),
         attribute("jitney.batch.id", facts.number),

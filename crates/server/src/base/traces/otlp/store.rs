@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 /// Traces that can be looked up.
 const MOST: usize = 1000;
+/// Spans that they have together: some 15 MB. A request of many items has some hundred.
+const MOST_SPANS: usize = 20_000;
 
 /// Traces, the last one behind.
 #[derive(Debug)]
 pub(crate) struct Store {
     resource: Vec<KeyValue>,
     traces: VecDeque<Stored>,
+    spans: usize,
 }
 
 #[derive(Debug)]
@@ -24,7 +27,7 @@ struct Stored {
 impl Store {
     /// Without traces, of a process that has these attributes.
     pub(crate) fn new(resource: Vec<(String, String)>) -> Store {
-        Store { resource: resource_attributes(resource), traces: VecDeque::new() }
+        Store { resource: resource_attributes(resource), traces: VecDeque::new(), spans: 0 }
     }
 
     /// What is said of this process.
@@ -32,10 +35,12 @@ impl Store {
         &self.resource
     }
 
-    /// Adds a trace; the oldest makes room.
+    /// Adds a trace; the oldest ones make room.
     pub(crate) fn add(&mut self, request_ids: Vec<Arc<str>>, spans: Arc<[Span]>) {
-        if self.traces.len() == MOST {
-            self.traces.pop_front();
+        self.spans += spans.len();
+        while self.traces.len() >= MOST || self.spans > MOST_SPANS {
+            let Some(oldest) = self.traces.pop_front() else { break };
+            self.spans -= oldest.spans.len();
         }
         self.traces.push_back(Stored { request_ids, spans });
     }
@@ -79,6 +84,9 @@ mod tests {
         );
         let all = store.find("all").unwrap();
         assert_eq!(all["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().len(), MOST);
+        let many: Vec<Span> = (0..MOST_SPANS).map(|_| Span::default()).collect();
+        store.add(vec!["many".into()], many.into());
+        assert!(store.find("all").is_none() && store.find("many").is_some());
         assert_eq!(all["resourceSpans"][0]["resource"]["attributes"][0]["value"]["stringValue"], "m");
     }
 }

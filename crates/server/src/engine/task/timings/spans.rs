@@ -1,7 +1,7 @@
 //! What the engine notes of the items of traced requests: their launches, their results and the ends of their batches. Without
 //! traced items each of these costs one branch.
 
-use crate::base::traces::notes::{BatchFacts, BatchTrace, Stages};
+use crate::base::traces::notes::{BatchLaunch, BatchTrace, Stages};
 use crate::engine::task::Engine;
 use crate::engine::task::pending::Pending;
 use crate::link::batch_end::Durations;
@@ -24,7 +24,7 @@ impl Engine {
             keeper = Some(note.request.keeper.clone());
             is_sampled |= note.request.context.is_sampled;
         }
-        let facts = BatchFacts {
+        let facts = BatchLaunch {
             deployment: self.deployment.clone(),
             number: launch.batch.0,
             replica: self.meters.number(launch.replica),

@@ -16,6 +16,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Bytes of a path in a span; a longer one is cut.
+const LONGEST_PATH: usize = 1024;
 /// The header with the span of the client.
 pub(crate) const TRACE: HeaderName = HeaderName::from_static("traceparent");
 const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
@@ -148,7 +150,7 @@ impl ServerSpan {
     fn attributes(&self, path: &str) -> Vec<KeyValue> {
         let version = if self.version == Version::HTTP_2 { "2" } else { "1.1" };
         let mut attributes = vec![
-            attribute("url.path", path),
+            attribute("url.path", path.get(..LONGEST_PATH).unwrap_or(path)),
             attribute("url.scheme", "http"),
             attribute("network.protocol.version", version),
             attribute("jitney.protocol", self.protocol),
