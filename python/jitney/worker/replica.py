@@ -16,7 +16,7 @@ from jitney.codecs.refusals import NOT_WANTED, Verdict, verdict_of
 from jitney.config.layers import DeploymentOptions
 from jitney.context import computing
 from jitney.deployments.model import Abandoned, RunsCoroutines
-from jitney.errors import NOT_NOW, InvalidInput, InvalidOutput, ModelFailed, was_asked
+from jitney.errors import NOT_NOW, Cancelled, InvalidInput, InvalidOutput, ModelFailed, was_asked
 from jitney.failures import FailureLog, one_line, printable
 from jitney.worker.health import Health, raise_if_permanent
 from jitney.worker.splitting import Failure, Part, Split, predict_split
@@ -150,8 +150,10 @@ class Replica:
             state.verdicts |= dict.fromkeys(indices, verdict)
 
     def _verdict(self, failure: Failure, source: str, method: str = "") -> Verdict:
-        if isinstance(failure.error, Abandoned):
-            return Verdict("cancelled", failure.error.message)
+        error = failure.error
+        # The client has left: what its model asked was cancelled with it, and no author can mend that.
+        if isinstance(error, Abandoned) or (isinstance(error, Cancelled) and was_asked(error)):
+            return Verdict("cancelled", error.message)
         if not _is_for_client(failure):
             self._failures.log(method or self.method, failure.error, source)
         return _verdict(failure)

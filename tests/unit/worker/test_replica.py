@@ -1,5 +1,6 @@
 """One batch through a replica: every item gets exactly one outcome, its own, whatever the model does."""
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from fake_link import TAG_JSON, TAG_MSGPACK, TAG_TEXT, FakeBatch, Outcome
 from hypothesis import given
 from hypothesis import strategies as st
 from jitney.context import enter, leave
-from jitney.errors import DeadlineExceeded, InvalidInput, Overloaded, RequestError, Unavailable
+from jitney.errors import Cancelled, DeadlineExceeded, InvalidInput, Overloaded, RequestError, Unavailable
 
 
 def reasons(outcomes: list[Outcome]) -> list[str]:
@@ -185,6 +186,17 @@ def test_a_model_that_cannot_answer_now_is_asked_no_more_while_a_guilty_item_is_
 
     assert reasons(one(predict, ["a"] * 8)) == ["unavailable"] * 8
     assert calls == [8, 4, 4]
+
+
+def test_what_was_asked_for_a_client_that_left_is_no_failure_of_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    def predict(texts: list[str]) -> list[str]:
+        error = Cancelled("the caller went away")
+        error.asked = "embedder"
+        raise error
+
+    with caplog.at_level(logging.DEBUG):
+        assert reasons(one(predict, ["a"])) == ["cancelled"]
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_a_model_may_return_that_it_cannot_answer_one_item_now() -> None:

@@ -4,4 +4,5 @@ pub mod arrivals;
 pub mod capacity;
 pub mod explanation;
 pub mod rule;
+pub mod sharing;
 pub mod start_time;

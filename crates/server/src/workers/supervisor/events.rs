@@ -214,10 +214,12 @@ impl Supervisor {
                 self.registry.forget(slot.worker);
                 self.event(index, Event::Exited)?;
             }
-            let slot = &self.slots[index];
-            if !slot.is_surplus || !slot.life.is_vacant() {
+            if !self.slots[index].life.is_vacant() {
                 self.apply(index, |life| life.tick(now))?;
             }
+        }
+        for index in self.in_order_of_lack() {
+            self.apply(index, |life| life.tick(now))?;
         }
         self.scale(now)?;
         self.follow_places(now)?;

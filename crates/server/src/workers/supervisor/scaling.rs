@@ -10,13 +10,14 @@ use jitney_core::config::manifest::DeploymentManifest;
 use jitney_core::config::options::length;
 use jitney_core::config::rules::Rules;
 use jitney_core::replicas::scaling::rule::{ReplicaBounds, Scaling, Situation};
+use jitney_core::replicas::scaling::sharing::{self, Share};
 use jitney_core::replicas::scaling::start_time::StartTime;
 use jitney_core::supervisor::event::Event;
 use jitney_core::supervisor::worker_life::WorkerLife;
 use jitney_core::tables::metrics;
 use jitney_core::time::Time;
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +53,36 @@ impl Supervisor {
         if let Some(elastic) = self.elastic.get_mut(&assignment.deployment) {
             elastic.start_time.learn(self.clock.now() - asked);
         }
+    }
+
+    /// The slots without a worker that should have one, in the order in which they get places: deployments that lack most come
+    /// first, so that none starves when there are fewer places than replicas.
+    pub(super) fn in_order_of_lack(&self) -> Vec<usize> {
+        let is_due = |slot: &Slot| slot.life.is_vacant() && !slot.is_surplus;
+        if !self.slots.iter().any(is_due) {
+            return Vec::new();
+        }
+        let (mut vacant, mut shares): (BTreeMap<&str, VecDeque<usize>>, BTreeMap<&str, Share>) = Default::default();
+        for (index, slot) in self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_surplus) {
+            // A worker that imports a target belongs to no deployment yet, and comes first.
+            let name = slot.names().0.unwrap_or_default();
+            let fewest = || self.elastic.get(name).map_or(u32::MAX, |elastic| elastic.fewest);
+            let share = shares.entry(name).or_insert_with(|| Share { has: 0, fewest: fewest(), wanted: 0 });
+            share.wanted += 1;
+            if is_due(slot) {
+                vacant.entry(name).or_default().push_back(index);
+            } else {
+                share.has += 1;
+            }
+        }
+        let (mut shares, mut vacant): (Vec<_>, Vec<_>) =
+            vacant.into_iter().map(|(name, indices)| (shares[name], indices)).unzip();
+        let mut order = Vec::new();
+        while let Some(chosen) = sharing::next(&shares) {
+            shares[chosen].has += 1;
+            order.extend(vacant[chosen].pop_front());
+        }
+        order
     }
 
     /// Gives each deployment as many slots as its load needs.

@@ -66,3 +66,19 @@ async fn a_deployment_whose_replicas_were_lost_does_not_sleep_and_one_that_was_n
     unused.scaling = elastic(&rig, 1).scaling;
     assert_eq!([0, 1, 0].map(|up| follow(&mut unused, up)), [true, false, false], "until its first replica is up");
 }
+
+#[tokio::test]
+async fn places_go_first_to_deployments_that_have_too_few_and_then_to_those_that_lack_most() {
+    let mut rig = rig().await;
+    for (name, fewest, more) in [("a", 1, 2), ("b", 1, 4), ("c", 2, 2)] {
+        let mut elastic = elastic(&rig, 1);
+        elastic.fewest = fewest;
+        elastic.pattern.deployment = name.into();
+        rig.supervisor.add_slots(name, &elastic, more);
+        rig.supervisor.elastic.insert(name.into(), elastic);
+    }
+    let order = rig.supervisor.in_order_of_lack();
+    let names: Vec<&str> = order.iter().filter_map(|&index| rig.supervisor.slots[index].names().0).collect();
+    // `a` has the one that it must have; `b` lacks one of those, and `c` both.
+    assert_eq!(names.concat(), "bccbabab");
+}
