@@ -155,6 +155,21 @@ def test_models_that_use_each_other_are_one_trace(server: Server, collector: Col
     assert outer.start <= inner.start <= inner.end <= outer.end
 
 
+def test_what_a_model_asks_is_below_its_own_span(server: Server, collector: Collector) -> None:
+    server.post("/spanning", "a", {"x-request-id": "spanning"})
+    trace = collector.request("spanning")
+    inner = [span.name for span in trace.spans if span.parent == "0000000000000abc"]
+    assert sorted(inner) == ["batch", "queue"]
+
+
+def test_an_answer_in_parts_is_one_request(server: Server, collector: Collector) -> None:
+    answer = server.post("/speaking", "a", {"accept": "text/event-stream", "x-request-id": "parts"}).body.decode()
+    trace = collector.request("parts")
+    assert trace.root.attributes["jitney.outcome"] == "ok"
+    assert_adds_up(trace)
+    assert context(trace) in answer
+
+
 def test_the_stages_of_a_chain_are_batches_of_one_request(server: Server, collector: Collector) -> None:
     server.post("/chained", " a ", {"x-request-id": "chained"})
     trace = collector.request("chained")

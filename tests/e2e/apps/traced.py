@@ -3,10 +3,12 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import jitney
 import numpy as np
+from opentelemetry import trace as otel
 from witness import record, wait_at_gate
 
 
@@ -48,6 +50,28 @@ class Outer:
             "state": request.trace_state,
             "inner": await self.telling(text),
         }
+
+
+@jitney.deployment(batched=False, max_batch_size=64)
+class Spanning:
+    """Asks another model in a span of OpenTelemetry below that of the server."""
+
+    telling = jitney.uses(Telling)
+
+    async def predict(self, text: str) -> str:
+        _, trace, _, _ = jitney.context().traceparent.split("-")
+        own = otel.SpanContext(int(trace, 16), 0xABC, is_remote=False, trace_flags=otel.TraceFlags(1))
+        with otel.use_span(otel.NonRecordingSpan(own)):
+            return await self.telling(text)
+
+
+@jitney.deployment(max_batch_size=16)
+class Speaking:
+    """Answers word by word."""
+
+    def predict(self, texts: list[str]) -> Iterator[list[str]]:
+        yield ["a"] * len(texts)
+        yield [jitney.context().traceparent] * len(texts)
 
 
 @jitney.deployment(task="embedding", max_batch_size=16)
