@@ -116,6 +116,10 @@ ray-packages: $(RAY_ENV)/.made ## install Ray for its tests and the demo, into .
 ray-demo: ray-packages $(BUILT) ## two Ray nodes on this machine, a model on both, a node killed under load
 	@$(RAY_ENV)/bin/python scripts/ray_demo.py
 
+.PHONY: monitoring-tools
+monitoring-tools: ## install Prometheus for the tests of the dashboard and the rules (root on Debian or Ubuntu)
+	@scripts/monitoring-tools
+
 .PHONY: build
 build: $(BUILT) ## build the Rust core and install the package into .venv
 
@@ -176,6 +180,20 @@ OLDEST := $(VENV)/oldest/site-packages
 ci-ray: ray-packages $(BUILT) ## the tests with a real Ray cluster (root on Linux: its machines are network namespaces)
 	@$(RAY_ENV)/bin/python -m pytest tests/ray_cluster
 
+# What the tests of `deploy/` need of the system. Root, on Debian.
+DEPLOY_TOOLS := buildah podman runc debootstrap systemd-container nginx-light
+DEPLOY_ENV := .venv-deploy
+
+.PHONY: deploy-tools
+deploy-tools: $(VENV)/.made ## install what `make test-deploy` needs (root, Debian): container tools, nginx, schemas
+	@apt-get install --yes --quiet=2 --no-install-recommends $(DEPLOY_TOOLS) >/dev/null
+	@test -x $(DEPLOY_ENV)/bin/kubernetes-validate || { $(BIN)/python -m venv $(DEPLOY_ENV) && \
+		$(DEPLOY_ENV)/bin/python -m pip install --quiet kubernetes-validate==1.37.0; }
+
+.PHONY: test-deploy
+test-deploy: $(BUILT) $(DEV) deploy-tools ## build the image, boot the unit, check the manifests, stream through nginx (root, Debian; minutes)
+	@PATH="$(CURDIR)/$(DEPLOY_ENV)/bin:$$PATH" JITNEY_TEST_DEPLOY=1 $(BIN)/python -m pytest tests/deploy -rs
+
 .PHONY: test-oldest
 test-oldest: $(EMBEDDING) $(DEV) ## unit tests of Python with the oldest msgspec and pydantic that pyproject.toml allows
 	@$(BIN)/python -m pip install --quiet --upgrade --target $(OLDEST) $$($(BIN)/python scripts/oldest.py)
@@ -233,8 +251,13 @@ bench-scale: $(BUILT) ## measure workers on other machines, Ray, and models that
 	@cd benchmarks && $(abspath $(BIN))/python -m scale $(ARGS)
 
 .PHONY: docs
-docs: $(BUILT) ## write the reference pages from the tables, and check all links
+docs: $(BUILT) ## write the reference pages, the dashboard and the rules from the tables, and check all links
 	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python scripts/dashboard.py
+
+.PHONY: dashboard-picture
+dashboard-picture: $(BUILT) monitoring-tools ## draw docs/images/dashboard.png from a real load (needs Chromium)
+	@$(BIN)/python scripts/dashboard_picture.py
 
 .PHONY: protos
 protos: ## write the gRPC messages from crates/server/proto
@@ -245,6 +268,7 @@ protos: ## write the gRPC messages from crates/server/proto
 .PHONY: ci
 ci: ## what CI runs: format, lint, types, architecture, tests
 	@$(MAKE) prerequisites
+	@$(MAKE) monitoring-tools
 	@$(MAKE) format-check
 	@$(MAKE) lint
 	@$(MAKE) types
@@ -254,6 +278,6 @@ ci: ## what CI runs: format, lint, types, architecture, tests
 
 .PHONY: clean
 clean: ## remove everything that was built
-	@rm -rf $(VENV) .venv-clients .venv-peers .venv-ray .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
+	@rm -rf $(VENV) .venv-clients .venv-deploy .venv-peers .venv-ray .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
 	@find python bench/python -name '*.so' -delete
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from jitney.embedded.streams.parts import Parts, SyncParts
     from jitney.embedded.uses.composing import chain, together
     from jitney.embedded.uses.declaring import uses, uses_sync
+    from jitney.measures import counter, histogram
     from jitney.signature.grouping import bucket, length
     from jitney.types.arrays import Embeddings, Tensor
     from jitney.types.chat import Chat, Message
@@ -101,7 +102,9 @@ _LATER = {
     "configure": "jitney.deployments.configured",
     "connect": "jitney.embedded.connect",
     "connect_sync": "jitney.embedded.connect",
+    "counter": "jitney.measures",
     "deployment": "jitney.deployments.deployment",
+    "histogram": "jitney.measures",
     "length": "jitney.signature.grouping",
     "method": "jitney.deployments.methods",
     "run": "jitney.embedded.run",
@@ -207,8 +210,10 @@ __all__ = [
     "connect",
     "connect_sync",
     "context",
+    "counter",
     "cpu_threads",
     "deployment",
+    "histogram",
     "length",
     "method",
     "run",

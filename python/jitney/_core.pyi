@@ -6,7 +6,7 @@ from typing import Any, final
 
 __version__: str
 
-def serve(settings: str) -> int:
+def serve(settings: str, reread: Callable[[], tuple[str, list[str]]] | None = None) -> int:
     """Run the server until it is told to stop; returns the exit code.
 
     `settings` is JSON: {"server": ServerOptions, "server_sources": {option: layer}, "targets": [{"target": str,
@@ -14,7 +14,9 @@ def serve(settings: str) -> int:
     "cores": int}.
     The names are those of deployments that options are given for: as written in the file and in `--set`, and as the
     environment spells them; one that no deployment has is an error that says the place.
-    Releases the interpreter lock for its whole duration and owns SIGINT and SIGTERM.
+    `reread` is called at SIGHUP: it returns the log level, which is in force from then on, and the names of other
+    options that have changed, or raises.
+    Releases the interpreter lock for its whole duration and owns SIGINT, SIGTERM and SIGHUP.
     """
 
 def work(settings: str) -> int:

@@ -34,10 +34,11 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         environment: Mapping[str, str] | None = None,
         wait: bool = True,
         is_gate_shut: bool = False,
+        prefix: tuple[str, ...] = (),
     ) -> Server:
-        server = Server(
-            tmp_path, [str(APPS / target) for target in targets], arguments, environment or {}, is_gate_shut
-        )
+        """`prefix` is a program that becomes the server, with its arguments."""
+        paths = [str(APPS / target) for target in targets]
+        server = Server(tmp_path, paths, arguments, environment or {}, is_gate_shut, prefix=prefix)
         servers.append(server)
         return server.wait_ready() if wait else server
 

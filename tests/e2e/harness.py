@@ -28,7 +28,7 @@ PATIENCE_S = 60.0
 JSON = "application/json"
 MSGPACK = "application/msgpack"
 NPY = "application/x-npy"
-LISTENING = re.compile(r"listening on (?:http://|tcp:)127\.0\.0\.1:(\d+)")
+LISTENING = re.compile(r"listening on (?:https?://|tcp:)127\.0\.0\.1:(\d+)")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -122,6 +122,8 @@ class Server:
         arguments: Iterable[str],
         environment: Mapping[str, str],
         is_gate_shut: bool = False,
+        *,
+        prefix: Iterable[str] = (),
     ) -> None:
         self.tag = uuid.uuid4().hex
         self.calls_file = folder / f"calls-{self.tag}"
@@ -132,7 +134,7 @@ class Server:
         self._stdout_file = folder / f"stdout-{self.tag}"
         if is_gate_shut:
             self.shut_gate()
-        command = [sys.executable, "-m", "jitney", "serve", *targets, "--port", "0", *arguments]
+        command = [*prefix, sys.executable, "-m", "jitney", "serve", *targets, "--port", "0", *arguments]
         with self._log_file.open("wb") as log, self._stdout_file.open("wb") as stdout:
             self.process = subprocess.Popen(
                 command,
@@ -351,6 +353,7 @@ class Serve(Protocol):
         environment: Mapping[str, str] | None = None,
         wait: bool = True,
         is_gate_shut: bool = False,
+        prefix: tuple[str, ...] = (),
     ) -> Server: ...
 
 

@@ -93,3 +93,18 @@ def test_processes_are_measured(serve: Serve) -> None:
     assert server.metric("process_resident_memory_bytes") > 5 << 20
     assert server.metric("process_open_fds") > 3
     until(lambda: server.metric("jitney_front_lag_seconds_count") > 3, "the front measures its lag")
+
+
+def test_what_a_model_counts_is_on_the_page(serve: Serve) -> None:
+    server = serve("counting.py", arguments=("--set", "counting.replicas=2"))
+    for text in ("one two three", "für dich", "four", "five"):
+        assert server.post("/counting", text).json() == len(text)
+
+    def words(language: str) -> float:
+        return server.metric("words_total", deployment="counting", language=language)
+
+    until(lambda: (words("en"), words("de")) == (5, 2), "all words are counted")
+    until(lambda: server.metric("text_characters_count", deployment="counting") == 4, "all texts are counted")
+    bounds = {bound: server.metric("text_characters_bucket", le=bound) for bound in ("5", "10", "+Inf")}
+    assert bounds == {"5": 2, "10": 3, "+Inf": 4}
+    assert server.metric("text_characters_sum") == len("one two three" + "für dich" + "four" + "five")

@@ -17,7 +17,7 @@ SERVE = """
 import sys, types
 from jitney.cli.main import main
 core = sys.modules["jitney._core"] = types.ModuleType("jitney._core")
-core.serve = lambda settings: 0
+core.serve = lambda settings, reread: 0
 assert main(["serve", "noop.py", "--port", "0", "--max-batch-size", "8"]) == 0
 """
 NOOP = "import jitney\n@jitney.deployment\ndef noop(texts: list[str]) -> list[str]:\n    return texts\n"

@@ -46,6 +46,7 @@ impl Link {
             "progress" => Kind::Progress,
             "ready" => Kind::Ready,
             "failed" => Kind::Failed,
+            "measured" => Kind::Measured,
             other => return Err(PyValueError::new_err(format!("a worker does not send {other:?}"))),
         };
         py.detach(|| self.link.control(kind, body)).map_err(|error| lost(&error))

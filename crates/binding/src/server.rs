@@ -4,7 +4,7 @@ use jitney_core::request::ReplicaId;
 use jitney_server::run::agent::program::{AgentSettings, run as run_agent};
 use jitney_server::run::serve::serve as run;
 use jitney_server::workers::backends::inline::InlineWorkers;
-use jitney_server::workers::settings::Settings;
+use jitney_server::workers::settings::{Reread, Settings};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +12,15 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::debug_fn;
 
+/// Runs a server until it ends, and returns the exit code. `reread` is called at SIGHUP, and returns the log level and the names of
+/// other options that have changed.
 #[pyfunction]
-pub(crate) fn serve(py: Python<'_>, settings: &str) -> PyResult<i32> {
-    let settings: Settings =
+#[pyo3(signature = (settings, reread=None))]
+pub(crate) fn serve(py: Python<'_>, settings: &str, reread: Option<Py<PyAny>>) -> PyResult<i32> {
+    let mut settings: Settings =
         serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
-    let log = log_to_stderr(&settings.server.log_level, &settings.server.log_format)?;
+    let (log, set_level) = log_to_stderr(&settings.server.log_level, &settings.server.log_format)?;
+    settings.reread = reread.map(|reread| rereading(reread, set_level));
     let code = py.detach(|| run(settings));
     // Writes what is still on its way, if somebody takes it.
     py.detach(|| drop(log));
@@ -28,7 +32,7 @@ pub(crate) fn serve(py: Python<'_>, settings: &str) -> PyResult<i32> {
 pub(crate) fn work(py: Python<'_>, settings: &str) -> PyResult<i32> {
     let settings: AgentSettings =
         serde_json::from_str(settings).map_err(|error| PyValueError::new_err(format!("settings: {error}")))?;
-    let log = log_to_stderr(&settings.log_level, &settings.log_format)?;
+    let (log, _) = log_to_stderr(&settings.log_level, &settings.log_format)?;
     let code = py.detach(|| run_agent(settings));
     py.detach(|| drop(log));
     Ok(code)
@@ -57,7 +61,7 @@ impl InlineServer {
     fn run(&self, py: Python<'_>) -> PyResult<i32> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).take();
         let settings = settings.ok_or_else(|| PyValueError::new_err("a server runs once"))?;
-        let log = log_to_stderr(&settings.server.log_level, &settings.server.log_format)?;
+        let (log, _) = log_to_stderr(&settings.server.log_level, &settings.server.log_format)?;
         let code = py.detach(|| run(settings));
         self.workers.close();
         py.detach(|| drop(log));
@@ -88,9 +92,26 @@ pub(crate) fn filter(level: &str) -> EnvFilter {
     EnvFilter::try_new(format!("{level},hyper=off,h2=off")).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
+/// Replaces the filter of the log.
+type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// What SIGHUP does with the options: the log level is in force from now on, the others need a restart.
+fn rereading(reread: Py<PyAny>, set_level: SetLevel) -> Reread {
+    Reread(Arc::new(move || {
+        let read = Python::attach(|py| reread.call0(py)?.extract::<(String, Vec<String>)>(py));
+        let (level, changed) = read.map_err(|error| format!("the options cannot be read: {error}"))?;
+        set_level(&level)?;
+        let restart = match &*changed.join(", ") {
+            "" => String::new(),
+            changed => format!(" (a restart is needed for {changed})"),
+        };
+        Ok(format!("log_level {level}{restart}"))
+    }))
+}
+
 /// Fails if this process has a log of jitney already: the signal handlers and the log are those of one server, and a second
 /// one would be silent and could not be stopped.
-fn log_to_stderr(level: &str, format: &str) -> PyResult<WorkerGuard> {
+fn log_to_stderr(level: &str, format: &str) -> PyResult<(WorkerGuard, SetLevel)> {
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let (writer, guard) = lines().finish(std::io::stderr());
     let logs = tracing_subscriber::fmt()
@@ -98,13 +119,17 @@ fn log_to_stderr(level: &str, format: &str) -> PyResult<WorkerGuard> {
         .with_writer(writer)
         .with_target(false)
         .log_internal_errors(false);
-    let is_first = if format == "json" {
-        logs.json().flatten_event(true).try_init()
+    let (is_first, set_level): (_, SetLevel) = if format == "json" {
+        let logs = logs.json().flatten_event(true).with_filter_reloading();
+        let handle = logs.reload_handle();
+        (logs.try_init(), Box::new(move |level| handle.reload(filter(level)).map_err(|error| error.to_string())))
     } else {
         // The fields are for programs; the message has them in words.
         let message =
             debug_fn(|line, field, value| if field.name() == "message" { write!(line, "{value:?}") } else { Ok(()) });
-        logs.with_ansi(is_terminal).fmt_fields(message).try_init()
+        let logs = logs.with_ansi(is_terminal).fmt_fields(message).with_filter_reloading();
+        let handle = logs.reload_handle();
+        (logs.try_init(), Box::new(move |level| handle.reload(filter(level)).map_err(|error| error.to_string())))
     };
     is_first.map_err(|_| {
         PyRuntimeError::new_err(
@@ -112,7 +137,7 @@ fn log_to_stderr(level: &str, format: &str) -> PyResult<WorkerGuard> {
              once, so start a new process, or use jitney.run for several engines",
         )
     })?;
-    Ok(guard)
+    Ok((guard, set_level))
 }
 
 /// Ends the worker's group when this signal comes, on a thread that needs no interpreter lock.

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.reload:
         return _reload(arguments)
     renews = _follow_parent()
-    return serve(_settings(arguments), renews=renews)
+    return serve(_settings(arguments), renews=renews, reread=lambda: _settings(arguments))
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

@@ -49,6 +49,8 @@ class ServerKeywords(TypedDict, total=False):
     """The options of a server, as `jitney.serve(...)` takes them."""
 
     listen: str | Sequence[str]
+    tls_cert: str | None
+    tls_key: str | None
     listen_programs: str | Sequence[str]
     workers_listen: str | Sequence[str]
     workers_secret_file: str | None
@@ -61,6 +63,7 @@ class ServerKeywords(TypedDict, total=False):
     local: int | None
     allow_unauthenticated: bool
     api_keys_file: str | None
+    compress_from_bytes: int
     open_metrics: bool
     show_errors: bool
     cors_origin: str | Sequence[str]

@@ -208,6 +208,12 @@ class ServerOptions:
     """The options of the server, in force."""
 
     listen: tuple[str, ...] = _option(("tcp:127.0.0.1:8000",), "where to listen: tcp:HOST:PORT or unix:PATH")
+    tls_cert: str | None = _option(
+        None,
+        "PEM file with the certificates of this server, its own first: TCP addresses of `listen` then speak HTTPS "
+        "only; needs tls_key; read again when it changes",
+    )
+    tls_key: str | None = _option(None, "PEM file with the key of tls_cert")
     listen_programs: tuple[str, ...] = _option(
         (), "where to listen for programs that use jitney.connect: unix:PATH, or tcp:HOST:PORT, which needs a key"
     )
@@ -246,6 +252,14 @@ class ServerOptions:
         None,
         "file of API keys, one per line, read again when it changes; with it, or with JITNEY_API_KEYS (separated by "
         "commas), every route except the probes needs a key",
+    )
+    compress_from_bytes: int = _option(
+        65_536,
+        "text and JSON answers from this size on are compressed for clients that accept gzip or deflate, as most HTTP "
+        "libraries do; 0: never; pages such as /metrics always are",
+        unit="bytes",
+        at_least=0,
+        at_most=_I64,
     )
     open_metrics: bool = _option(False, "answer /metrics without a key")
     show_errors: bool = _option(

@@ -3,17 +3,34 @@
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from jitney.config.options import ServerOptions
 from jitney.front.settings import API_KEYS, Settings
 
 
-def serve(settings: Settings, *, path: Sequence[str] = (), renews: bool = False) -> int:
-    """Hand this process to the Rust server; returns the exit code. `path`, `renews`: as in `Settings.to_json`."""
+def serve(
+    settings: Settings,
+    *,
+    path: Sequence[str] = (),
+    renews: bool = False,
+    reread: Callable[[], Settings] | None = None,
+) -> int:
+    """Hand this process to the Rust server; returns the exit code. `path`, `renews`: as in `Settings.to_json`.
+
+    `reread` composes the settings again, at SIGHUP. Only the command line has it, to which the whole process belongs.
+    """
     prepare(settings)
     from jitney import _core  # noqa: PLC0415 - only serving needs Rust
 
-    return _core.serve(settings.to_json(path, renews=renews))
+    document = settings.to_json(path, renews=renews, owns_process=reread is not None)
+    return _core.serve(document, None if reread is None else lambda: _changes(settings.server, reread().server))
+
+
+def _changes(old: ServerOptions, new: ServerOptions) -> tuple[str, list[str]]:
+    """Return the new log level, and the other options that differ."""
+    before, after = old.to_dict(), new.to_dict()
+    return new.log_level, [name for name in after if after[name] != before[name] and name != "log_level"]
 
 
 def prepare(settings: Settings) -> None:

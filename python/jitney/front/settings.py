@@ -36,10 +36,10 @@ class Settings:
     api_keys: str | None = field(default=None, repr=False)
     """What JITNEY_API_KEYS said."""
 
-    def to_json(self, path: Sequence[str] = (), *, renews: bool = False) -> str:
+    def to_json(self, path: Sequence[str] = (), *, renews: bool = False, owns_process: bool = False) -> str:
         """As `_core.serve` takes it; `path` are folders in which workers look for modules.
 
-        `renews` says that SIGUSR1 will report changes of their files.
+        `renews` says that SIGUSR1 will report changes of their files, `owns_process` that the server alone runs here.
         """
         overrides = json.loads(self.overrides.to_json())
         return json.dumps(
@@ -56,6 +56,7 @@ class Settings:
                 "api_keys": self.api_keys,
                 "has_client_key": bool(os.environ.get(CLIENT_KEY)),
                 "renews": renews,
+                "owns_process": owns_process,
                 "python": sys.executable,
                 "cores": available_cores(),
                 "path": list(path),

@@ -37,6 +37,7 @@ from jitney.failures import (
     relay_through_front,
 )
 from jitney.worker.health import Health, IdleCheck
+from jitney.worker.measuring import Measuring
 from jitney.worker.pipeline import Loop
 from jitney.worker.replica import Methods, Replica
 from jitney.worker.streams.whole import whole
@@ -236,11 +237,15 @@ class Worker:
         if replica is None:
             return 0
         self._stage = "serving"
+        measuring = Measuring(partial(self._link.send, "measured"))
+        measuring.start()
         try:
             replica.run()
         except WorkerBroken as error:
             self._fail(error)
             return 1
+        finally:
+            measuring.end()
         if self._close is not None:
             # The exit handler that is registered last runs first, and `end_process` limits the time of all of them.
             self._at_exit(self._close)

@@ -151,7 +151,7 @@ class Replica:
 
     def _verdict(self, failure: Failure, source: str, method: str = "") -> Verdict:
         error = failure.error
-        # The client has left: what its model asked was cancelled with it, and no author can mend that.
+        # The client has left: what the model asked for it was cancelled too. The model has not failed.
         if isinstance(error, Abandoned) or (isinstance(error, Cancelled) and was_asked(error)):
             return Verdict("cancelled", error.message)
         if not _is_for_client(failure):

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +13,7 @@ from jitney.cli.main import main
 from jitney.cli.reload import Reloader
 from jitney.cli.serve import watched
 from jitney.config.layers import deployment_options, server_options
+from jitney.errors import ConfigError
 
 
 class FakeCore(ModuleType):
@@ -20,9 +21,11 @@ class FakeCore(ModuleType):
         super().__init__("jitney._core")
         self.settings: list[dict[str, object]] = []
         self.parents: list[int] = []
+        self.rereads: list[Callable[[], tuple[str, list[str]]] | None] = []
 
-    def serve(self, settings: str) -> int:
+    def serve(self, settings: str, reread: Callable[[], tuple[str, list[str]]] | None = None) -> int:
         self.settings.append(json.loads(settings))
+        self.rereads.append(reread)
         return 7
 
     def adopt_parent(self, parent: int) -> None:
@@ -49,6 +52,21 @@ def test_serve_hands_its_settings_over_and_returns_the_exit_code(core: FakeCore)
     assert server["allow_unauthenticated"] is True
     assert server["log_level"] == "debug"
     assert not core.parents
+
+
+def test_options_are_read_again_when_the_server_asks(core: FakeCore, tmp_path: Path) -> None:
+    """At SIGHUP the log level is in force; of the others the server says that they need a restart."""
+    file = tmp_path / "jitney.toml"
+    file.write_text("[server]\nlog_level = 'warn'\n")
+    assert main(["serve", "model.py", "--max-connections", "9"]) == 7
+    (reread,) = core.rereads
+    assert reread is not None
+    assert reread() == ("warn", [])
+    file.write_text("[server]\nlog_level = 'debug'\nmax_connections = 7\nmax_body_bytes = 5\n")
+    assert reread() == ("debug", ["max_body_bytes"]), "a flag wins over the file, also now"
+    file.write_text("[server]\nlog_level = 'loud'\n")
+    with pytest.raises(ConfigError, match=r"jitney\.toml.*log_level"):
+        reread()
 
 
 def test_options_of_the_only_deployment_are_flags(core: FakeCore) -> None:

@@ -96,6 +96,10 @@ pub struct DeploymentOptions {
 pub struct ServerOptions {
     /// Where to listen: `tcp:HOST:PORT` or `unix:PATH`.
     pub listen: Vec<String>,
+    /// The certificates of the HTTP port, leaf first, and their key: PEM files. Both or neither.
+    pub tls_cert: Option<String>,
+    /// See `tls_cert`.
+    pub tls_key: Option<String>,
     /// Where programs may dial in to call the models: `unix:PATH` or `tcp:HOST:PORT`.
     pub listen_programs: Vec<String>,
     /// Where agents and workers of other machines connect: `tcp:HOST:PORT`.
@@ -120,6 +124,8 @@ pub struct ServerOptions {
     pub allow_unauthenticated: bool,
     /// A file of API keys, one a line.
     pub api_keys_file: Option<String>,
+    /// Text and JSON from so many bytes on is compressed if its client takes that; 0: never.
+    pub compress_from_bytes: u64,
     /// Answer `GET /metrics` without a key.
     pub open_metrics: bool,
     /// Send clients what a model's exceptions say.
@@ -247,6 +253,8 @@ impl ServerOptions {
     pub fn for_test() -> ServerOptions {
         ServerOptions {
             listen: vec!["tcp:127.0.0.1:0".into()],
+            tls_cert: None,
+            tls_key: None,
             listen_programs: vec![],
             workers_listen: vec![],
             workers_secret_file: None,
@@ -259,6 +267,7 @@ impl ServerOptions {
             local: None,
             allow_unauthenticated: false,
             api_keys_file: None,
+            compress_from_bytes: 64 << 10,
             open_metrics: false,
             show_errors: false,
             cors_origin: vec![],

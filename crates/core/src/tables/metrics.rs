@@ -190,6 +190,21 @@ metrics! {
     WORKER_STARTED = "jitney_worker_start_time_seconds", Kind::Level, ["deployment", "replica"];
     /// Seconds from the time when a replica's worker was wanted until it was ready.
     WORKER_LOAD = "jitney_worker_load_seconds", Kind::Level, ["deployment", "replica"];
+    /// Share of the time in which a GPU ran anything. One kernel that uses a small part of it counts as much as a full one. GPUs
+    /// are shown if a worker has one, and NVIDIA's library (NVML) is there.
+    GPU_UTILIZATION = "jitney_gpu_utilization_ratio", Kind::Level, ["gpu", "uuid"];
+    /// Bytes of a GPU's memory that are in use, by any program.
+    GPU_MEMORY_USED = "jitney_gpu_memory_used_bytes", Kind::Level, ["gpu", "uuid"];
+    /// Bytes of a GPU's memory.
+    GPU_MEMORY_TOTAL = "jitney_gpu_memory_total_bytes", Kind::Level, ["gpu", "uuid"];
+    /// Watts that a GPU draws.
+    GPU_POWER = "jitney_gpu_power_watts", Kind::Level, ["gpu", "uuid"];
+    /// Joules that a GPU has taken since its driver was loaded.
+    GPU_ENERGY = "jitney_gpu_energy_joules_total", Kind::Total, ["gpu", "uuid"];
+    /// Degrees Celsius of a GPU.
+    GPU_TEMPERATURE = "jitney_gpu_temperature_celsius", Kind::Level, ["gpu", "uuid"];
+    /// Bytes of GPU memory of a replica's worker, as NVML says it; absent if that knows no process of this number, as in containers.
+    WORKER_GPU_MEMORY = "jitney_worker_gpu_memory_bytes", Kind::Gauge, ["deployment", "replica"];
     /// Open client connections.
     CONNECTIONS = "jitney_connections", Kind::Gauge, [];
     /// Bytes held by request bodies that are still being received.

@@ -113,16 +113,26 @@ impl Keys {
         }
     }
 
+    /// Reads the file again, also if it looks unchanged; `None` without a file.
+    pub(crate) fn reread(&self) -> Option<Result<String, String>> {
+        let path = self.file.as_deref()?;
+        let keys = read(path).map(|found| self.replace(found));
+        Some(keys.map(|keys| format!("{keys} keys in {}", path.display())))
+    }
+
+    fn replace(&self, found: FromFile) -> usize {
+        let keys = found.keys.len();
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(found);
+        keys
+    }
+
     /// How many keys the file holds now, if it has changed.
     fn look(&self, path: &Path) -> Result<Option<usize>, String> {
         let known = self.current.read().unwrap_or_else(PoisonError::into_inner).stamp;
         if stamp(path).is_some_and(|now| Some(now) == known) {
             return Ok(None);
         }
-        let found = read(path)?;
-        let keys = found.keys.len();
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(found);
-        Ok(Some(keys))
+        read(path).map(|found| Some(self.replace(found)))
     }
 }
 

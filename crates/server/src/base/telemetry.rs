@@ -1,11 +1,14 @@
 //! The metrics table of `core`, made recordable. The type of a row says which kind of metric it is; labels are resolved once.
 
+mod gpus;
 pub(crate) mod http_requests;
+mod of_models;
 pub(crate) mod openmetrics;
 pub mod process_stats;
 pub mod workers;
 
 use crate::base::ledger::Account;
+use crate::base::telemetry::of_models::OfModels;
 use jitney_core::tables::metrics;
 use jitney_core::tables::metrics::{Kind, Metric};
 use jitney_core::tables::outcome::{Ending, Outcome};
@@ -28,6 +31,7 @@ pub struct Telemetry {
     histograms: FxHashMap<&'static str, HistogramVec>,
     /// Gauges that show what the ledger says when somebody looks.
     accounts: Mutex<Vec<(IntGauge, Account)>>,
+    of_models: Mutex<OfModels>,
 }
 
 impl Default for Telemetry {
@@ -47,6 +51,7 @@ impl Telemetry {
             levels: FxHashMap::default(),
             histograms: FxHashMap::default(),
             accounts: Mutex::default(),
+            of_models: Mutex::default(),
         };
         for metric in metrics::ALL {
             telemetry.register(metric);
@@ -148,11 +153,18 @@ impl Telemetry {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner).push(shown);
     }
 
+    /// Adds what a model counted itself (JSON). An error says why something of it is left out; it is said once.
+    pub fn measured(&self, deployment: &str, body: &[u8]) -> Result<(), String> {
+        self.of_models.lock().unwrap_or_else(PoisonError::into_inner).add(deployment, body)
+    }
+
     /// Everything in the Prometheus text format.
     pub fn text(&self) -> String {
         for (gauge, account) in &*self.accounts.lock().unwrap_or_else(PoisonError::into_inner) {
             gauge.set(i64::try_from(account.amount()).unwrap_or(i64::MAX));
         }
-        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+        let mut families = self.registry.gather();
+        families.extend(self.of_models.lock().unwrap_or_else(PoisonError::into_inner).gather());
+        TextEncoder::new().encode_to_string(&families).unwrap_or_default()
     }
 }

@@ -146,6 +146,11 @@ impl ServerState {
         self.readiness.borrow().clone()
     }
 
+    /// The readiness, and each change of it.
+    pub(crate) fn watch_readiness(&self) -> watch::Receiver<Arc<Readiness>> {
+        self.readiness.subscribe()
+    }
+
     /// Whether it has been ready before, whatever became of its workers since.
     pub fn has_been_ready(&self) -> bool {
         self.has_been_ready.load(Ordering::Relaxed)

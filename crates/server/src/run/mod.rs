@@ -3,7 +3,9 @@
 pub mod agent;
 pub mod embed;
 pub mod engine_host;
+mod hangup;
 mod leftovers;
 pub mod serve;
+mod service_manager;
 pub mod startup_message;
 mod worker_ports;

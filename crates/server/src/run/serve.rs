@@ -10,8 +10,14 @@ use crate::clients::server::admission;
 use crate::engine::readiness::Readiness;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::listen;
+use crate::protocols::connection::listen::Listener;
+use crate::protocols::connection::tls::{Certificates, Tls};
 use crate::protocols::routing::service;
 use crate::run::engine_host::EngineHost;
+use crate::run::hangup::{Changeable, Hangup, Hangups};
+use crate::run::service_manager::ServiceManager;
+use crate::run::startup_message::Place;
+use crate::workers::backends::children;
 use crate::workers::settings::Settings;
 use crate::workers::supervisor::state::Stop;
 use jitney_core::config::options::ServerOptions;
@@ -85,49 +91,58 @@ async fn run(
     bound_connections(&mut settings.server, raise_file_limit());
     let settings = Arc::new(settings);
     let options = &settings.server;
-    let file = options.api_keys_file.as_deref().map(Path::new);
-    let keys = Keys::load(settings.api_keys.0.as_deref(), file).map_err(Fatal::new)?.map(Arc::new);
-    if keys.is_none() && settings.has_client_key {
-        tracing::warn!(
-            "JITNEY_CLIENT_KEY is what a program sends that calls; this server asks for no key: set JITNEY_API_KEYS for that"
-        );
-    }
+    let keys = read_keys(&settings).map_err(Fatal::new)?;
     listen::check_reach(&options.listen, options.allow_unauthenticated || keys.is_some()).map_err(Fatal::new)?;
-    let mut stop_signals = StopSignals::new().map_err(|error| Fatal::new(format!("no signal handlers: {error}")))?;
+    let no_handlers = |error: std::io::Error| Fatal::new(format!("no signal handlers: {error}"));
+    let mut stop_signals = StopSignals::new().map_err(no_handlers)?;
+    let mut hangups = Hangups::new(settings.renews).map_err(no_handlers)?;
     // Before any worker reads a file.
     let mut renewals = settings.renews.then(|| signal(SignalKind::user_defined1())).transpose();
     let renewals = renewals.as_mut().map_err(|error| Fatal::new(format!("no signal handlers: {error}")))?;
-    let listeners = listen::bind(&options.listen).await.map_err(Fatal::new)?;
+    let certificates = Certificates::load(options.tls_cert.as_deref(), options.tls_key.as_deref());
+    let certificates = certificates.map_err(Fatal::new)?;
+    let listeners = bind(options, certificates.as_ref()).await.map_err(Fatal::new)?;
     check_programs(&options.listen_programs, keys.is_some()).map_err(Fatal::new)?;
     let programs = listen::bind(&options.listen_programs).await.map_err(Fatal::new)?;
-    let addresses: Vec<String> = listeners.iter().map(listen::Listener::local_address).collect();
+    let places: Vec<Place> = listeners.iter().map(Place::of).collect();
     let mut state = settings.state();
     state.access_log = access_log;
     traces.clone_from(&start_tracer(options, &state.telemetry));
     state.traces.clone_from(traces);
+    let changeable = Changeable { keys: keys.clone(), certificates, options: settings.reread.clone() };
     if let Some(keys) = &keys {
         state.keys = Some(keys.clone());
         // Ends with the runtime.
         tokio::spawn(keys.clone().follow());
     }
+    if settings.owns_process {
+        tokio::spawn(children::reap());
+    }
     let mut host = EngineHost::start(settings.clone(), state).await?;
     let state = host.state.clone();
+    if let Some(manager) = ServiceManager::from_environment() {
+        tokio::spawn(manager.follow(state.clone()));
+    }
 
     let (stop_accepting, stopped) = watch::channel(false);
-    for address in &addresses {
-        tracing::info!("listening on {}", crate::run::startup_message::url(address));
+    for place in &places {
+        tracing::info!("listening on {}", place.url());
     }
     for listener in &programs {
         tracing::info!("programs call at {}", listener.local_address());
     }
     let mut front = tokio::spawn(front(listeners, programs, state.clone(), stopped));
-    let greeting = tokio::spawn(greet(state.clone(), addresses));
+    let greeting = tokio::spawn(greet(state.clone(), places));
     let ended = loop {
         tokio::select! {
             result = host.ended() => break Some(result),
             front = &mut front => break Some(Err(front_ended(front))),
             () = stop_signals.next() => break None,
             () = renewed(renewals) => host.renew(),
+            hangup = hangups.next() => match hangup {
+                Hangup::TerminalClosed => break None,
+                Hangup::Reread => drop(tokio::spawn(changeable.clone().reread())),
+            },
         }
     };
     greeting.abort();
@@ -161,10 +176,33 @@ async fn run(
     host.ended().await.and(drained)
 }
 
+fn read_keys(settings: &Settings) -> Result<Option<Arc<Keys>>, String> {
+    let file = settings.server.api_keys_file.as_deref().map(Path::new);
+    let keys = Keys::load(settings.api_keys.0.as_deref(), file)?;
+    if keys.is_none() && settings.has_client_key {
+        tracing::warn!(
+            "JITNEY_CLIENT_KEY is what a program sends that calls; this server asks for no key: set JITNEY_API_KEYS for that"
+        );
+    }
+    Ok(keys.map(Arc::new))
+}
+
+/// Binds the addresses of HTTP, or of HTTPS with certificates.
+async fn bind(options: &ServerOptions, certificates: Option<&Arc<Certificates>>) -> Result<Vec<Listener>, String> {
+    let mut listeners = listen::bind(&options.listen).await?;
+    if let Some(certificates) = certificates {
+        let tls = Tls::new(certificates.clone());
+        listeners.iter_mut().for_each(|listener| listener.protect(&tls));
+        // Ends with the runtime.
+        tokio::spawn(certificates.clone().follow());
+    }
+    Ok(listeners)
+}
+
 /// All protocols of the server. It ends when all have, once they are stopped.
 async fn front(
-    listeners: Vec<listen::Listener>,
-    programs: Vec<listen::Listener>,
+    listeners: Vec<Listener>,
+    programs: Vec<Listener>,
     state: Arc<ServerState>,
     stopped: watch::Receiver<bool>,
 ) {
@@ -218,7 +256,7 @@ async fn drain(
 }
 
 /// Says when the server is ready, and how to try it.
-async fn greet(state: Arc<ServerState>, addresses: Vec<String>) {
+async fn greet(state: Arc<ServerState>, places: Vec<Place>) {
     let started = Instant::now();
     state.ready().await;
     let deployments = state.deployments();
@@ -232,10 +270,10 @@ async fn greet(state: Arc<ServerState>, addresses: Vec<String>) {
         );
     }
     tracing::info!("ready after {:.1} s: {}", started.elapsed().as_secs_f64(), names.join(", "));
-    if let Some(address) = addresses.first() {
+    if let Some(place) = places.first() {
         let tries = deployments
             .iter()
-            .filter_map(|d| crate::run::startup_message::curl_line(address, &d.manifest, state.keys.is_some()));
+            .filter_map(|d| crate::run::startup_message::curl_line(place, &d.manifest, state.keys.is_some()));
         tries.for_each(|line| tracing::info!("try: {line}"));
     }
 }

@@ -1,15 +1,16 @@
 //! What the terminal shows once the server is ready: a line that works.
 
+use crate::protocols::connection::listen::Listener;
 use jitney_core::config::manifest::serde_json_value::Value;
 use jitney_core::config::manifest::{DeploymentManifest, InputKind};
 use std::collections::BTreeMap;
 
 /// A `curl` command that calls a deployment with its first example; `None` where that takes more than a line. A key is
 /// left to the shell: it is never shown.
-pub fn curl_line(address: &str, manifest: &DeploymentManifest, has_keys: bool) -> Option<String> {
-    let (socket, base) = match address.strip_prefix("unix:") {
+pub fn curl_line(address: &Place, manifest: &DeploymentManifest, has_keys: bool) -> Option<String> {
+    let (socket, base) = match address.address.strip_prefix("unix:") {
         Some(path) => (format!("--unix-socket {path} "), "http://localhost".to_owned()),
-        None => (String::new(), url(address)),
+        None => (String::new(), address.url()),
     };
     let url = match &manifest.route {
         Some(route) => format!("{base}{route}"),
@@ -31,9 +32,27 @@ pub fn curl_line(address: &str, manifest: &DeploymentManifest, has_keys: bool) -
     Some(format!("curl {flags} {socket}{url} {key}{accept}{body}"))
 }
 
-/// What a person types into a browser; a Unix socket has no such thing and stays unchanged.
-pub fn url(address: &str) -> String {
-    address.strip_prefix("tcp:").map_or_else(|| address.to_owned(), |host| format!("http://{host}"))
+/// Where the server listens.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// With the real port.
+    pub address: String,
+    /// Whether clients speak HTTPS there.
+    pub is_protected: bool,
+}
+
+impl Place {
+    /// That of a listener.
+    pub fn of(listener: &Listener) -> Place {
+        Place { address: listener.local_address(), is_protected: listener.is_protected() }
+    }
+
+    /// What a person types into a browser; a Unix socket has no such thing and stays unchanged.
+    pub fn url(&self) -> String {
+        let scheme = if self.is_protected { "https" } else { "http" };
+        let host = self.address.strip_prefix("tcp:");
+        host.map_or_else(|| self.address.clone(), |host| format!("{scheme}://{host}"))
+    }
 }
 
 /// Which options are not at their defaults, and who set them. All of them are at `/config`.

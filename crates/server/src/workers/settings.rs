@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the Python side decides before the server starts, as JSON.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts about the process")]
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -44,6 +45,12 @@ pub struct Settings {
     /// `sys.path`.
     #[serde(default)]
     pub path: Vec<String>,
+    /// Whether this process is the server's alone, and no program's: then it may reap what it has not started.
+    #[serde(default)]
+    pub owns_process: bool,
+    /// Reads options again while the server runs; without it they stay.
+    #[serde(skip)]
+    pub reread: Option<Reread>,
     /// The engine is part of a program, whose log has what workers log.
     #[serde(skip)]
     pub is_in_program: bool,
@@ -69,6 +76,16 @@ impl Settings {
         let mut state = ServerState::new(options, Arc::new(Telemetry::new()));
         state.option_sources.clone_from(&self.server_sources);
         state
+    }
+}
+
+/// Reads options again that may change while the server runs. Returns what was read, in words, or why it cannot be read.
+#[derive(Clone)]
+pub struct Reread(pub Arc<dyn Fn() -> Result<String, String> + Send + Sync>);
+
+impl std::fmt::Debug for Reread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reread")
     }
 }
 

@@ -2,6 +2,7 @@
 
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, getrlimit};
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What one process uses.
@@ -42,11 +43,15 @@ impl ProcessStats {
     }
 }
 
-/// When this machine was started, in seconds since 1970.
+/// When this machine was started, in seconds since 1970. It is read once: the two clocks differ a little at each reading, and a
+/// start time that changes looks like a restart.
 fn booted_s() -> Option<f64> {
-    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
-    let up: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
-    Some(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64() - up)
+    static BOOTED_S: LazyLock<Option<f64>> = LazyLock::new(|| {
+        let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+        let up: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
+        Some(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64() - up)
+    });
+    *BOOTED_S
 }
 
 /// Files and sockets that this process has open.
@@ -88,6 +93,8 @@ mod tests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         assert!(found.resident_bytes > 1 << 20 && found.threads >= 1, "{found:?}");
         assert!(found.started_s <= now + 1.0 && found.started_s > now - 3600.0, "{found:?} at {now}");
+        std::thread::sleep(Duration::from_millis(15)); // Longer than a tick of /proc/uptime.
+        assert_eq!(ProcessStats::of(std::process::id()).unwrap().started_s, found.started_s);
         assert!(open_fds().unwrap() >= 3);
     }
 }

@@ -1,6 +1,7 @@
 //! The replicas as the supervisor has them, for pages that ask, and the metrics that are made of them when somebody looks.
 
 use crate::base::telemetry::Telemetry;
+use crate::base::telemetry::gpus::Gpus;
 use crate::base::telemetry::process_stats::{self, ProcessStats};
 use jitney_core::tables::metrics;
 use rustc_hash::FxHashMap;
@@ -60,6 +61,7 @@ pub struct Workers {
     supervisor: OnceLock<mpsc::UnboundedSender<oneshot::Sender<Vec<WorkerSeen>>>>,
     /// The process of each replica at the last look, and the CPU time that it had taken.
     cpu: Mutex<FxHashMap<(String, u32), (u32, f64)>>,
+    gpus: Gpus,
 }
 
 impl Workers {
@@ -83,13 +85,14 @@ impl Workers {
     }
 }
 
-/// All metrics as text, with those of these replicas and of the front's own process. Reads files of the kernel, so it may
-/// block for a while: some 20 microseconds for each worker.
+/// All metrics as text, with those of these replicas and of the front's own process. Reads files of the kernel and asks GPUs,
+/// so it may block for a while: some 20 microseconds for each worker, and milliseconds for each GPU.
 pub fn text(telemetry: &Telemetry, asked: &Workers, workers: &[WorkerSeen]) -> String {
     // One at a time: a text that is written while another one sets its metrics would lack some.
     let mut cpu = asked.cpu.lock().unwrap_or_else(PoisonError::into_inner);
     show_replicas(telemetry, workers);
     show_processes(telemetry, workers, &mut cpu);
+    asked.gpus.show(telemetry, workers);
     show_front(telemetry);
     telemetry.text()
 }

@@ -49,6 +49,8 @@ kinds! {
     Output = 11,
     /// Agent: where the threads of a worker are that is about to be killed (JSON).
     Stacks = 12,
+    /// Worker: what its model has counted since the last such message (JSON).
+    Measured = 13,
     /// Front: the replica that this worker becomes (JSON).
     Assign = 16,
     /// Front: finish and exit.

@@ -135,7 +135,7 @@ impl Receiver {
                 let (batch, items) = batch_frame::decode_ids(&frame.table)?;
                 self.tell_engine(BatchEvent::InputsAgain(batch, items))
             }
-            Kind::Manifest | Kind::Progress | Kind::Ready | Kind::Failed => {
+            Kind::Manifest | Kind::Progress | Kind::Ready | Kind::Failed | Kind::Measured => {
                 self.report(WorkerEvent::Message(self.worker, frame.kind, frame.table));
                 Ok(())
             }

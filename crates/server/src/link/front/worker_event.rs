@@ -19,7 +19,8 @@ pub enum WorkerEvent {
     Connected(ReplicaId, Link),
     /// A worker has come back with its model, over a new link. By this number its link reports from now on.
     Returned(ReplicaId, Box<Returned>),
-    /// A worker sent a message about itself (JSON): its manifest, its progress, that it is ready or that it has failed.
+    /// A worker sent a message about itself (JSON): its manifest, its progress, that it is ready or that it has failed, what
+    /// its model counted.
     Message(ReplicaId, Kind, Bytes),
     /// A worker answered its first item.
     Served(ReplicaId),

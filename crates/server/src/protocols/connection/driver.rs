@@ -14,6 +14,7 @@ use crate::protocols::connection::limits;
 use crate::protocols::connection::limits::{GOAWAY_LINGER, LINGER, LINGER_MOST};
 use crate::protocols::connection::services::Services;
 use crate::protocols::connection::socket::{Activity, HttpVersion, Seen, Socket, Stream};
+use crate::protocols::connection::tls::Tls;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jitney_core::config::options::length;
@@ -38,18 +39,23 @@ pub(crate) struct Closing {
 /// Serves one connection until it ends. `own_host` as `Services::of_connection` has it.
 pub(crate) async fn run<S: Services>(
     stream: Stream,
+    tls: Option<Tls>,
     state: Arc<ServerState>,
     services: S,
     own_host: Option<Arc<str>>,
     closing: Arc<Closing>,
 ) {
     let activity = Arc::new(Activity::new(state.ledger.connection()));
-    let mut socket = Socket::new(stream, activity.clone());
     let limits = Limits::of(&state);
     let mut stop = closing.signal.subscribe();
-    let protocol = tokio::select! {
-        sniffed = timeout(limits.header, socket.sniff()) => match sniffed {
-            Ok(Ok(Some(protocol))) => protocol,
+    let opening = async {
+        let mut socket = Socket::open(stream, tls, activity.clone()).await?;
+        let protocol = socket.sniff().await?;
+        std::io::Result::Ok(protocol.map(|protocol| (socket, protocol)))
+    };
+    let (socket, protocol) = tokio::select! {
+        opened = timeout(limits.header, opening) => match opened {
+            Ok(Ok(Some(opened))) => opened,
             _ => return,
         },
         _ = stop.wait_for(|stop| *stop) => return,

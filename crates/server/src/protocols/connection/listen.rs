@@ -6,6 +6,7 @@ use crate::protocols::connection::driver::Closing;
 use crate::protocols::connection::limits::{ACCEPT_PAUSE, BACKLOG, UNSENT_BYTES, WARN_EVERY};
 use crate::protocols::connection::services::Services;
 use crate::protocols::connection::socket::Stream;
+use crate::protocols::connection::tls::Tls;
 use jitney_core::tables::metrics;
 use prometheus::IntGauge;
 use socket2::SockRef;
@@ -28,6 +29,8 @@ pub struct Listener {
     address: String,
     /// The host, as it was asked for, of an address that only this machine can reach.
     own_host: Option<Arc<str>>,
+    /// Of HTTPS.
+    tls: Option<Tls>,
 }
 
 #[derive(Debug)]
@@ -107,7 +110,7 @@ async fn bind_tcp(address: &str, host: &str, port: u16) -> Result<Listener, Stri
             Ok(listener) => {
                 let local = listener.local_addr().map_or_else(|_| address.to_owned(), |local| format!("tcp:{local}"));
                 let own_host = is_loopback(address).then(|| host.into());
-                return Ok(Listener { socket: SocketKind::Tcp(listener), address: local, own_host });
+                return Ok(Listener { socket: SocketKind::Tcp(listener), address: local, own_host, tls: None });
             }
             Err(error) => last = error,
         }
@@ -151,13 +154,26 @@ async fn bind_unix(address: &str, path: &Path) -> Result<Listener, String> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))
         .map_err(|error| wrong(error, "cannot be made private"))?;
     let listener = socket.listen(BACKLOG).map_err(|error| wrong(error, "cannot be listened on"))?;
-    Ok(Listener { socket: SocketKind::Unix(listener, path.to_owned()), address: address.to_owned(), own_host: None })
+    let socket = SocketKind::Unix(listener, path.to_owned());
+    Ok(Listener { socket, address: address.to_owned(), own_host: None, tls: None })
 }
 
 impl Listener {
     /// The address that clients use, with the real port.
     pub fn local_address(&self) -> String {
         self.address.clone()
+    }
+
+    /// Speaks TLS from now on, if it is not a socket in the file system.
+    pub(crate) fn protect(&mut self, tls: &Tls) {
+        if !self.is_unix() {
+            self.tls = Some(tls.clone());
+        }
+    }
+
+    /// Whether it speaks TLS.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Whether it is a socket in the file system.
@@ -240,11 +256,11 @@ async fn admit<S: Services>(
                 gauge.inc();
                 let open = Open { gauge: gauge.clone(), _permit: permit };
                 let (state, services) = (state.clone(), services.clone());
-                let (own_host, closing) = (own_host.clone(), closing.clone());
+                let (own_host, closing, tls) = (own_host.clone(), closing.clone(), listener.tls.clone());
                 // A panic in here ends this task, and with it this connection only.
                 tokio::spawn(async move {
                     let _open = open;
-                    driver::run(stream, state, services, own_host, closing).await;
+                    driver::run(stream, tls, state, services, own_host, closing).await;
                 });
             }
             Err(error) if is_peers(&error) => {}

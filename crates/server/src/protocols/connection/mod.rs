@@ -8,4 +8,5 @@ pub(crate) mod limits;
 pub mod listen;
 pub(crate) mod services;
 pub(crate) mod socket;
+pub(crate) mod tls;
 pub(crate) mod upload;

@@ -4,6 +4,7 @@ use crate::base::ledger::{Account, Ledger};
 use crate::protocols::connection::backlog::ResponseBacklog;
 use crate::protocols::connection::discard::DiscardTurns;
 use crate::protocols::connection::limits::{AHEAD_BYTES, SNIFF_BYTES};
+use crate::protocols::connection::tls::{Tls, Watched};
 use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
 
 /// What happens on a connection, as numbers that its driver compares with the time-outs.
 #[derive(Debug, Default)]
@@ -120,7 +122,8 @@ impl Activity {
         }
     }
 
-    fn wrote(&self, result: &Poll<io::Result<usize>>) {
+    /// Notes what the peer has taken, or that it takes no more.
+    pub(crate) fn wrote(&self, result: &Poll<io::Result<usize>>) {
         match result {
             Poll::Pending => self.write_blocked.store(true, Ordering::Relaxed),
             Poll::Ready(Ok(bytes)) => {
@@ -174,17 +177,26 @@ impl Drop for Active {
     }
 }
 
-/// Either kind of stream.
+/// Either kind of stream, as it was accepted.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
+/// What carries the bytes of HTTP.
+#[derive(Debug)]
+enum Transport {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    /// It notes itself what the peer takes.
+    Tls(Box<TlsStream<Watched>>),
+}
+
 /// The stream with its notes.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: Stream,
+    stream: Transport,
     /// Read already, to be read again by the protocol.
     prefix: BytesMut,
     /// hyper's last read found nothing, so it will be woken by what comes, the end of the connection included.
@@ -204,16 +216,21 @@ pub(crate) enum HttpVersion {
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 impl Socket {
-    /// A fresh socket.
-    pub(crate) fn new(stream: Stream, activity: Arc<Activity>) -> Socket {
-        Socket {
+    /// A fresh socket. With `tls` it is one after the handshake, if it is a TCP connection.
+    pub(crate) async fn open(stream: Stream, tls: Option<Tls>, activity: Arc<Activity>) -> io::Result<Socket> {
+        let stream = match (stream, tls) {
+            (Stream::Tcp(tcp), Some(tls)) => Transport::Tls(Box::new(tls.accept(tcp, activity.clone()).await?)),
+            (Stream::Tcp(tcp), None) => Transport::Tcp(tcp),
+            (Stream::Unix(unix), _) => Transport::Unix(unix),
+        };
+        Ok(Socket {
             stream,
             prefix: BytesMut::new(),
             is_heard: false,
             protocol: HttpVersion::Http1,
             activity,
             dropping: None,
-        }
+        })
     }
 
     /// Reads until the protocol is clear; what was read will be read again. `None` if the peer left.
@@ -239,8 +256,9 @@ impl Socket {
 
     fn poll_stream(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 
@@ -285,8 +303,9 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Tls(stream) => return Pin::new(stream).poll_write(cx, buf),
         };
         self.activity.wrote(&result);
         result
@@ -298,8 +317,9 @@ impl AsyncWrite for Socket {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Transport::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Transport::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Transport::Tls(stream) => return Pin::new(stream).poll_write_vectored(cx, bufs),
         };
         self.activity.wrote(&result);
         result
@@ -315,16 +335,18 @@ impl AsyncWrite for Socket {
             self.listen(cx)?;
         }
         match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.activity.lingering.load(Ordering::Relaxed) {
             ready!(match &mut self.stream {
-                Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-                Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+                Transport::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+                Transport::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+                Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             })?;
             if !self.activity.unread.load(Ordering::Relaxed) {
                 return Poll::Ready(Ok(()));

@@ -1,5 +1,6 @@
 //! What the front says of itself: probes, metrics, configuration, the docs page. None of it waits for a model.
 
+use crate::base::offload;
 use crate::base::telemetry::{openmetrics, workers};
 use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
@@ -17,6 +18,9 @@ use jitney_core::scheduler::explanation::Explanation;
 use jitney_core::tables::outcome::Outcome;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+
+/// The weight of work that waits for the kernel or for a GPU: it is always done apart from the requests of its thread.
+const BLOCKS: usize = usize::MAX;
 
 const DOCS: &str = include_str!("docs.html");
 
@@ -110,7 +114,8 @@ pub(crate) async fn metrics(state: &ServerState, headers: &HeaderMap) -> Reply {
     let deployments = state.deployments();
     join_all(deployments.iter().map(|deployment| deployment.show_learned())).await;
     let seen = state.workers.seen().await;
-    let (text, accept) = (workers::text(&state.telemetry, &state.workers, &seen), Accept::of(headers));
+    let text = offload::run(BLOCKS, || workers::text(&state.telemetry, &state.workers, &seen)).await;
+    let accept = Accept::of(headers);
     if accept.quality("application/openmetrics-text") > accept.quality("text/plain") {
         return reply(openmetrics::MEDIA, openmetrics::from_prometheus(&text).into_bytes());
     }

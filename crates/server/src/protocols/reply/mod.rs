@@ -4,6 +4,7 @@ pub(crate) mod accept;
 pub(crate) mod elements;
 pub(crate) mod failure_log;
 pub(crate) mod outcomes;
+pub(crate) mod packed;
 pub(crate) mod parts;
 pub(crate) mod payload;
 pub(crate) mod problem;

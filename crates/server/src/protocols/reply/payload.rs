@@ -213,6 +213,19 @@ impl ReplyBody {
         }
     }
 
+    /// An answer in one piece; `None` for a stream, and for an answer without content.
+    pub(crate) fn whole(&self) -> Option<&Bytes> {
+        match &self.content {
+            Content::Whole(data) => data.as_ref(),
+            Content::Stream(..) => None,
+        }
+    }
+
+    /// Sends these bytes in place of an answer in one piece.
+    pub(crate) fn replace(&mut self, data: Bytes) {
+        self.content = Content::Whole(Some(data));
+    }
+
     /// Hands the answer over to the connection: what its client does not take is counted, and bounded in time.
     /// HTTP/2 can end the stream of an answer that comes in pieces, with these answers, without its connection.
     pub(crate) fn hand_over(

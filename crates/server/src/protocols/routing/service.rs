@@ -13,6 +13,7 @@ use crate::protocols::native::many::Many;
 use crate::protocols::native::one::One;
 use crate::protocols::native::pages;
 use crate::protocols::openapi::document;
+use crate::protocols::reply::packed;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
 use crate::protocols::reply::payload::span::Followers;
@@ -126,6 +127,9 @@ async fn answer(arrived: &mut Arrived, own_host: Option<&str>, body: &mut Upload
         dispatch(exchange, protocol, body).await
     };
     state.http_requests.count(protocol.name(), reply.status());
+    if packed::may_be(&reply, &head.headers, state.options.compress_from_bytes) {
+        Box::pin(packed::pack(&mut reply, &head.headers)).await;
+    }
     // The one place for all protocols: an answer that is made elsewhere comes through here too.
     let (timing, first_part) = (reply.body().timing(), reply.body().first_part());
     id.write_headers(reply.headers_mut(), &first_part.unwrap_or(timing), first_part.is_some());

@@ -7,6 +7,7 @@ use crate::link::frame::reader::Frame;
 use crate::link::front::worker_event::WorkerEvent;
 use crate::run::agent::children::Children;
 use crate::run::agent::connection::{Connection, NotJoined};
+use crate::workers::backends::children;
 use jitney_channel::{Address, Pin, Secret, Stream, Tls, dial_agent};
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::supervisor::worker_life::LEASE;
@@ -66,6 +67,8 @@ pub fn run(settings: AgentSettings) -> i32 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.map_err(|error| (format!("no runtime: {error}"), CUT)).and_then(|runtime| {
         runtime.block_on(async {
+            // This process does nothing else: it may reap what it has not started. Ends with the runtime.
+            tokio::spawn(children::reap());
             let mut agent = Agent::new(settings)?;
             agent.live().await
         })

@@ -2,6 +2,7 @@
 
 pub(crate) mod agents;
 pub mod backend;
+pub(crate) mod children;
 pub mod inline;
 pub mod process;
 pub(crate) mod ray;

@@ -15,6 +15,8 @@ pub enum Printing {
 use crate::link::front::worker_event::WorkerEvent;
 use crate::workers::backends::backend::WorkerLog;
 use crate::workers::backends::backend::{Backend, WorkerSpec};
+use crate::workers::backends::children;
+use crate::workers::backends::children::Started;
 use crate::workers::backends::process::output::relay;
 use crate::workers::backends::process::output::relay::{Relayed, Relays};
 pub(crate) use crate::workers::backends::process::output::remote::RemoteOutput;
@@ -196,8 +198,8 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
     if matches!(shared.alive().processes.get(&worker), Some(Process::Unwanted)) {
         return not_started("it was not wanted any more".into(), Loss::Killed);
     }
-    let mut child = match spawn(&shared.python, spec, &shared.stacks_file(worker)) {
-        Ok(child) => child,
+    let (mut child, started) = match spawn(&shared.python, spec, &shared.stacks_file(worker)) {
+        Ok(spawned) => spawned,
         Err(error) => return not_started(format!("{} cannot be started: {error}", shared.python), Loss::Crashed),
     };
     let pid = Pid::from_child(&child);
@@ -217,7 +219,10 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
     shared.report(WorkerEvent::Started(worker));
     let waiting = shared.clone();
     let waiter = std::thread::Builder::new().name("jitney-wait".into()).stack_size(STACK_BYTES);
-    if let Err(error) = waiter.spawn(move || wait(&waiting, worker, child, relayed)) {
+    if let Err(error) = waiter.spawn(move || {
+        wait(&waiting, worker, child, relayed);
+        drop(started);
+    }) {
         shared.kill(worker);
         not_started(format!("no thread can wait for it: {error}"), Loss::Crashed);
     }
@@ -227,14 +232,15 @@ fn launch(shared: &Arc<Shared>, worker: ReplicaId, spec: &WorkerSpec) {
 /// body then pays for fresh pages: a tenth of its time at 1 MB. So much may stay with a worker instead.
 const MALLOC: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "67108864")];
 
-fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path) -> std::io::Result<Child> {
+fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path) -> std::io::Result<(Child, Option<Started>)> {
     let mut text = serde_json::to_value(spec)?;
     text["parent"] = std::process::id().into();
     text["stacks"] = stacks.to_string_lossy().into();
     text["is_relayed"] = true.into();
     // The user's own settings win.
     let malloc = MALLOC.into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
-    Command::new(python)
+    let mut command = Command::new(python);
+    command
         // `-P`: a file in the working directory that is called `json.py` or `jitney.py` is not what the worker means.
         .args(["-P", "-m", "jitney.worker"])
         .envs(malloc)
@@ -243,13 +249,17 @@ fn spawn(python: &str, spec: &WorkerSpec, stacks: &Path) -> std::io::Result<Chil
         .env("PYTHONUNBUFFERED", "1")
         // Models have no business with the keys of clients. A program that holds the engine may have them all the same.
         .env_remove("JITNEY_API_KEYS")
+        // The service manager listens to the front alone.
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("WATCHDOG_USEC")
+        .env_remove("WATCHDOG_PID")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // A separate process group: Ctrl-C does not reach it, and all processes that the model forks are killed with
         // it.
-        .process_group(0)
-        .spawn()
+        .process_group(0);
+    children::start(|| command.spawn(), |child| Some(child.id()))
 }
 
 /// Waits for the end of a worker, ends what it has started, and reports it.

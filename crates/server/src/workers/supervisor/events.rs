@@ -119,6 +119,12 @@ impl Supervisor {
         let name = self.name(index);
         match kind {
             Kind::Manifest => self.manifest(index, body)?,
+            Kind::Measured => {
+                let deployment = self.slots[index].names().0.unwrap_or_default();
+                if let Err(why) = self.state.telemetry.measured(deployment, body) {
+                    tracing::warn!(deployment, "{name}: {why}; it is left out");
+                }
+            }
             Kind::Ready => {
                 let (deployment, replica) = self.slots[index].names();
                 tracing::info!(deployment, replica, "{name}: loaded and warm");

@@ -52,6 +52,7 @@ pub(crate) struct ServerSpan {
     method: Method,
     uri: Uri,
     version: Version,
+    is_encrypted: bool,
     deployment: Option<Box<str>>,
     outcome: Option<Outcome>,
     status: u16,
@@ -67,9 +68,11 @@ impl ServerSpan {
         head: &mut Parts,
         id: &RequestId,
         protocol: &'static str,
+        is_encrypted: bool,
     ) -> Box<ServerSpan> {
         let (id, uri) = (id.call_id(), head.uri.clone());
-        let span = ServerSpan::new(tracer, &head.headers, id, protocol, head.method.clone(), uri, head.version);
+        let mut span = ServerSpan::new(tracer, &head.headers, id, protocol, head.method.clone(), uri, head.version);
+        span.is_encrypted = is_encrypted;
         head.extensions.insert(TraceNote::new(span.request.clone()));
         span
     }
@@ -104,6 +107,7 @@ impl ServerSpan {
             method,
             uri,
             version,
+            is_encrypted: false,
             deployment: None,
             outcome: Some(Outcome::Cancelled),
             status: 0,
@@ -151,7 +155,7 @@ impl ServerSpan {
         let version = if self.version == Version::HTTP_2 { "2" } else { "1.1" };
         let mut attributes = vec![
             attribute("url.path", path.get(..LONGEST_PATH).unwrap_or(path)),
-            attribute("url.scheme", "http"),
+            attribute("url.scheme", if self.is_encrypted { "https" } else { "http" }),
             attribute("network.protocol.version", version),
             attribute("jitney.protocol", self.protocol),
             attribute("jitney.request.items", u64::from(self.items)),

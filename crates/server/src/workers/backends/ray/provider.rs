@@ -1,5 +1,7 @@
 //! The provider's process: its start, its restarts, and the lines to it and from it.
 
+use crate::workers::backends::children;
+use crate::workers::backends::children::Started;
 use crate::workers::backends::ray::messages::{Order, Report, Start, Want};
 use std::process::Stdio;
 use std::time::Duration;
@@ -78,8 +80,8 @@ async fn live(
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut pause = FIRST_PAUSE;
     loop {
-        let (why, was_connected) = match command.spawn() {
-            Ok(child) => match Running::new(child) {
+        let (why, was_connected) = match children::start(|| command.spawn(), Child::id) {
+            Ok((child, started)) => match Running::new(child, started) {
                 Some(running) => match running.serve(&start, &mut wants, &said).await {
                     Some(ended) => ended,
                     None => return,
@@ -109,13 +111,14 @@ async fn is_over_within(pause: Duration, wants: &mut watch::Receiver<Option<Want
 
 struct Running {
     child: Child,
+    _started: Option<Started>,
     orders: ChildStdin,
     reports: Lines<BufReader<ChildStdout>>,
     errors: JoinHandle<String>,
 }
 
 impl Running {
-    fn new(mut child: Child) -> Option<Running> {
+    fn new(mut child: Child, started: Option<Started>) -> Option<Running> {
         let (orders, reports, errors) = (child.stdin.take()?, child.stdout.take()?, child.stderr.take()?);
         let mut lines = BufReader::new(errors).lines();
         let errors = tokio::spawn(async move {
@@ -128,7 +131,7 @@ impl Running {
             }
             last
         });
-        Some(Running { child, orders, reports: BufReader::new(reports).lines(), errors })
+        Some(Running { child, _started: started, orders, reports: BufReader::new(reports).lines(), errors })
     }
 
     /// Serves until it ends: why, and whether it was connected to the cluster; `None` if the front has ended it.

@@ -1,0 +1,1 @@
+"""The Grafana dashboard and the Prometheus rules, made from the server's tables of metrics and outcomes."""

@@ -1,0 +1,1 @@
+"""The eight rows of the dashboard, two in a module."""
