@@ -20,6 +20,7 @@ use crate::engine::task::asks::Asks;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::{Meters, Rerun};
 use crate::engine::task::pending::{End, Pending, Taken, new_item};
+use crate::engine::task::timings::spans::Traced;
 use crate::engine::task::timings::{expired, fail, timing};
 use crate::link::batch_end::{BatchEnd, Durations};
 use crate::link::front::events::BatchEvent;
@@ -471,8 +472,8 @@ impl Engine {
         }
         let mut items = self.launched(now, launch);
         let mut trace = None;
-        if items.iter().any(|(call, _)| call.note().is_some()) {
-            trace = self.trace_launch(now, launch);
+        if let Some(traced) = Traced::of(items.iter().map(|(call, _)| *call)) {
+            trace = Some(self.trace_launch(now, launch, traced));
             items = self.launched(now, launch);
         }
         if let Some(link) = self.links.get(&launch.replica) {

@@ -137,7 +137,7 @@ fn put_metadata(table: &mut Vec<u8>, metadata: &Metadata, span: u64) {
     }
     let Some(further) = &metadata.further else { return table.put_bytes(0, LENGTHS_OF_NOTHING) };
     match &further.note {
-        Some(note) => put_text_bytes(table, &note.text(span)),
+        Some(note) => note.write(span, table),
         None => put_text(table, &further.trace),
     }
     put_text(table, &further.key_name);

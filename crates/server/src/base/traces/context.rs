@@ -1,9 +1,8 @@
 //! The trace context of W3C: the `traceparent` that requests bring and that models get.
 
 use crate::base::traces::messages::Link;
+use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a `traceparent` of version 0.
 pub(crate) const PARENT_BYTES: usize = 55;
@@ -69,10 +68,13 @@ pub(crate) fn passable(state: &str) -> &str {
 
 /// A number that no other span of this process has, and that is hard to confuse with those of other processes. It is not 0.
 pub(crate) fn fresh() -> u64 {
-    static START: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one("span"));
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        // A counter that threads share would cost more than the rest. Each begins at random.
+        static NEXT: Cell<u64> = Cell::new(RandomState::new().hash_one("span"));
+    }
+    let mut mixed = NEXT.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    NEXT.set(mixed);
     // The finalizer of splitmix64: it maps different counts to different numbers, and all bits change.
-    let mut mixed = START.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (mixed ^ (mixed >> 31)).max(1)

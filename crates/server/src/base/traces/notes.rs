@@ -4,6 +4,7 @@
 use crate::base::traces::context::{PARENT_BYTES, TraceContext, fresh};
 use crate::base::traces::messages::{KeyValue, Link};
 use jitney_core::tables::outcome::Outcome;
+use smallvec::SmallVec;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,13 +52,8 @@ pub(crate) enum Finished {
 /// Decides which requests are kept, and takes what was noted of them.
 pub(crate) trait Keeper: Debug + Send + Sync {
     /// Whether a request that has ended is kept.
-    fn judge(
-        &self,
-        request: &RequestTrace,
-        deployment: &str,
-        outcome: Option<Outcome>,
-        length: Duration,
-    ) -> Option<Verdict>;
+    fn judge(&self, request: &RequestTrace, deployment: &str, outcome: Option<Outcome>, at: Instant)
+    -> Option<Verdict>;
 
     /// Takes a note. It does not block.
     fn finish(&self, finished: Finished);
@@ -232,7 +228,7 @@ pub(crate) struct RequestNotes {
     /// Items that waited before it.
     pub(crate) ahead: u64,
     /// The batches that its items were in, in the order of their launches.
-    pub(crate) rides: Vec<Ride>,
+    pub(crate) rides: SmallVec<[Ride; 1]>,
     /// Further batches.
     pub(crate) left_out: u64,
     /// `None` if it is not kept.
@@ -300,7 +296,7 @@ impl RequestTrace {
         describe: impl FnOnce() -> Description,
     ) {
         let at = Instant::now();
-        let Some(verdict) = self.keeper.judge(self, deployment, outcome, at - self.began) else { return };
+        let Some(verdict) = self.keeper.judge(self, deployment, outcome, at) else { return };
         let description = describe();
         let (kept, is_logged, usual) = (verdict.kept, verdict.is_logged, verdict.usual);
         let ended = RequestEnded { at, outcome, kept, is_logged, usual, queue, description };
@@ -359,18 +355,18 @@ impl TraceNote {
         TraceNote { request: self.request.clone(), parent: span }
     }
 
-    /// Writes what a model gets: a `traceparent`, and behind a line feed the `tracestate` if there is one. Without a span of its
-    /// own an item has that of its request.
-    pub(crate) fn text(&self, span: u64) -> Vec<u8> {
+    /// Writes what a model gets behind its length: a `traceparent`, and behind a line feed the `tracestate` if there is one.
+    /// Without a span of its own an item has that of its request.
+    pub(crate) fn write(&self, span: u64, text: &mut Vec<u8>) {
         let state = &self.request.state;
-        let mut text = Vec::with_capacity(PARENT_BYTES + 1 + state.len());
+        let length = PARENT_BYTES + if state.is_empty() { 0 } else { 1 + state.len() };
+        text.extend_from_slice(&(length as u32).to_le_bytes());
         let span = if span == 0 { self.parent } else { span };
-        TraceContext { span, ..self.request.context }.write(&mut text);
+        TraceContext { span, ..self.request.context }.write(text);
         if !state.is_empty() {
             text.push(b'\n');
             text.extend_from_slice(state.as_bytes());
         }
-        text
     }
 
     /// An item enters a queue behind so many others.
@@ -437,7 +433,7 @@ mod tests {
     struct KeepsAll(Mutex<Vec<Finished>>);
 
     impl Keeper for KeepsAll {
-        fn judge(&self, _: &RequestTrace, _: &str, _: Option<Outcome>, _: Duration) -> Option<Verdict> {
+        fn judge(&self, _: &RequestTrace, _: &str, _: Option<Outcome>, _: Instant) -> Option<Verdict> {
             Some(Verdict { kept: Kept::Sampled, is_logged: true, usual: None })
         }
 

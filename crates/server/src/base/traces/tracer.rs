@@ -76,8 +76,8 @@ impl Tracer {
         recent.insert(name.into(), Arc::new(RecentDurations::new(target)));
     }
 
-    /// The trace of a request that begins, whose head says this.
-    pub(crate) fn begin(self: &Arc<Tracer>, parent: Option<TraceContext>, state: &str) -> Arc<RequestTrace> {
+    /// The trace of a request that begins, whose head says this. `None` if it will not be kept, however it ends.
+    pub(crate) fn begin(self: &Arc<Tracer>, parent: Option<TraceContext>, state: &str) -> Option<Arc<RequestTrace>> {
         let own = parent.map_or_else(TraceContext::root, |parent| TraceContext { span: fresh(), ..parent });
         let sampler = self.settings.sampler;
         let is_sampled = sampler.samples(own.trace, parent);
@@ -86,14 +86,17 @@ impl Tracer {
             Some(parent) => !parent.is_sampled,
             None => sampler.share <= 0.0,
         };
-        Arc::new(RequestTrace {
-            keeper: self.clone(),
-            context: TraceContext { is_sampled, ..own },
-            parent: parent.map_or(0, |parent| parent.span),
-            state: if parent.is_some() { passable(state).into() } else { Box::default() },
-            may_be_kept: is_sampled || !is_unwanted || self.settings.slow.is_some(),
-            began: Instant::now(),
-            facts: Mutex::new(RequestNotes::default()),
+        let may_be_kept = !is_unwanted || self.settings.slow.is_some();
+        (is_sampled || may_be_kept).then(|| {
+            Arc::new(RequestTrace {
+                keeper: self.clone(),
+                context: TraceContext { is_sampled, ..own },
+                parent: parent.map_or(0, |parent| parent.span),
+                state: if parent.is_some() { passable(state).into() } else { Box::default() },
+                may_be_kept,
+                began: Instant::now(),
+                facts: Mutex::new(RequestNotes::default()),
+            })
         })
     }
 
@@ -117,18 +120,19 @@ impl Keeper for Tracer {
         request: &RequestTrace,
         deployment: &str,
         outcome: Option<Outcome>,
-        length: Duration,
+        at: Instant,
     ) -> Option<Verdict> {
-        let second = self.started.elapsed().as_secs();
-        let recent = self.recent.read().unwrap_or_else(PoisonError::into_inner).get(deployment).cloned();
+        let (length, second) = (at - request.began, (at - self.started).as_secs());
+        let all = self.recent.read().unwrap_or_else(PoisonError::into_inner);
+        let recent = all.get(deployment);
         let is_fault = outcome.is_some_and(is_fault);
-        let bound = self.settings.slow.or_else(|| recent.as_ref().and_then(|recent| recent.slow(second)));
+        let bound = self.settings.slow.or_else(|| recent.and_then(|recent| recent.slow(second)));
         let is_slow = bound.is_some_and(|bound| length >= bound);
         // Without a bound one of a hundred is slow in any case, and the log would be full of them.
-        let has_bound = self.settings.slow.is_some() || recent.as_ref().is_some_and(|recent| recent.target.is_some());
-        let usual = recent.as_ref().and_then(|recent| recent.usual(second));
+        let has_bound = self.settings.slow.is_some() || recent.is_some_and(|recent| recent.target.is_some());
+        let usual = recent.and_then(|recent| recent.usual(second));
         if outcome.is_none_or(|outcome| outcome == Outcome::Ok) {
-            recent.iter().for_each(|recent| recent.add(second, length));
+            recent.into_iter().for_each(|recent| recent.add(second, length));
         }
         let is_noteworthy = request.may_be_kept && (is_fault || is_slow) && self.may_keep(second);
         let kept = if request.context.is_sampled {
@@ -169,8 +173,8 @@ mod tests {
     const LONG: Duration = Duration::from_secs(1);
 
     fn kept(tracer: &Arc<Tracer>, parent: Option<TraceContext>, outcome: Outcome, length: Duration) -> Option<Kept> {
-        let request = tracer.begin(parent, "");
-        tracer.judge(&request, "m", Some(outcome), length).map(|verdict| verdict.kept)
+        let request = tracer.begin(parent, "")?;
+        tracer.judge(&request, "m", Some(outcome), request.began + length).map(|verdict| verdict.kept)
     }
 
     #[tokio::test]
@@ -205,10 +209,9 @@ mod tests {
     #[tokio::test]
     async fn a_request_goes_on_below_its_parent() {
         let tracer = tracer(&[("OTEL_TRACES_SAMPLER", "parentbased_always_off")], None);
-        let request = tracer.begin(Some(PARENT), "a=1");
+        let request = tracer.begin(Some(PARENT), "a=1").unwrap();
         assert_eq!((request.context.trace, request.parent, &*request.state), (7, 9, "a=1"));
         assert!(request.context.span != 9 && request.context.is_sampled);
-        let root = tracer.begin(None, "a=1");
-        assert_eq!((root.parent, &*root.state, root.context.is_sampled), (0, "", false));
+        assert!(tracer.begin(None, "").is_none(), "it would be kept in no case");
     }
 }

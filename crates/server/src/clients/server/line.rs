@@ -47,7 +47,7 @@ fn begin_span(state: &ServerState, terms: &mut Terms, deployment: &str, items: u
     let traces = state.traces.as_ref()?;
     let text = terms.further.as_ref().map_or("", |further| &*further.trace);
     let (parent, trace_state) = text.split_once('\n').unwrap_or((text, ""));
-    let request = traces.begin(TraceContext::parse(parent), trace_state);
+    let request = traces.begin(TraceContext::parse(parent), trace_state)?;
     let note = Some(TraceNote::new(request.clone()));
     terms.further = Some(Arc::new(FurtherMetadata { note, ..FurtherMetadata::default() }));
     let (id, deployment) = (terms.id.clone(), deployment.into());

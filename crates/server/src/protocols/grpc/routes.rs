@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// Answers one call.
 pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
-    let Exchange { state, head, id, active } = exchange;
+    let Exchange { state, head, id, active, .. } = exchange;
     if let Err(failure) = head::check(head.version, &head.headers) {
         return Err(Problem::from(failure).instead_of(body));
     }

@@ -256,9 +256,13 @@ impl ResponseParts {
 /// What follows one message, and its metadata: each message is one request, with its own line and its own span.
 fn follow(state: &ServerState, terms: &Terms) -> (Followers, Metadata) {
     let line = state.access_log.as_ref().and_then(|log| log.begin());
-    let Some(traces) = &state.traces else { return (Followers { line, span: None }, terms.metadata.clone()) };
-    let (span, note) = ServerSpan::of_message(traces, &terms.headers, &terms.metadata.request_id, STREAM);
-    (Followers { line, span: Some(span) }, terms.metadata.with_note(note))
+    let of_message = |traces| ServerSpan::of_message(traces, &terms.headers, &terms.metadata.request_id, STREAM);
+    let span = state.traces.as_ref().and_then(of_message);
+    let metadata = match &span {
+        Some(span) => terms.metadata.with_note(span.note().clone()),
+        None => terms.metadata.clone(),
+    };
+    (Followers { line, span }, metadata)
 }
 
 /// The answer to one message. A failure ends the stream.

@@ -49,8 +49,8 @@ impl Arrived {
         // In a gRPC stream each message is one request.
         let is_request = |path: &str| protocol.is_call(&head.method, path) && !grpc::routes::is_stream(path);
         if let Some(traces) = state.traces.as_ref().filter(|_| is_request(head.uri.path())) {
-            followers.span =
-                Some(ServerSpan::begin(traces, head, &id, protocol.name(), state.options.tls_cert.is_some()));
+            let is_encrypted = state.options.tls_cert.is_some();
+            followers.span = ServerSpan::begin(traces, head, &id, protocol.name(), is_encrypted);
         }
         (protocol, id)
     }

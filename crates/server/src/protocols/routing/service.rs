@@ -119,8 +119,9 @@ fn follow(followers: Followers, reply: &mut Reply) {
 /// The answer to one request, whatever its protocol.
 async fn answer(arrived: &mut Arrived, own_host: Option<&str>, body: &mut Upload, active: &Active) -> Reply {
     let (protocol, id) = arrived.begin();
-    let Arrived { state, head, .. } = &*arrived;
-    let exchange = Exchange { state, head, id: &id, active };
+    let Arrived { state, head, followers, .. } = &*arrived;
+    let note = followers.span.as_ref().map(|span| span.note());
+    let exchange = Exchange { state, head, id: &id, note, active };
     let mut reply = if let Err(stop) = gate::pass(state, own_host, protocol, head) {
         stopped(exchange, protocol, stop, body)
     } else {

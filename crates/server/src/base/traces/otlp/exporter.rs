@@ -13,11 +13,14 @@ use std::collections::VecDeque;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 /// Notes that are taken at once.
 const AT_ONCE: usize = 64;
+/// The task sleeps for this long when it has taken all notes: to be woken for each of them costs more than to read them.
+const REST: Duration = Duration::from_millis(20);
 
 /// How traces end, for the metrics.
 #[derive(Clone, Debug)]
@@ -74,9 +77,15 @@ pub(crate) async fn run(
         tracing::info!("traces are kept for GET /trace/REQUEST_ID, and sent nowhere");
     }
     let mut notes = Vec::with_capacity(AT_ONCE);
+    let mut rest = None;
     loop {
         tokio::select! {
-            count = finished.recv_many(&mut notes, AT_ONCE) => if count == 0 { return },
+            count = finished.recv_many(&mut notes, AT_ONCE), if rest.is_none() => match count {
+                0 => return,
+                AT_ONCE => {}
+                _ => rest = Some(Instant::now() + REST),
+            },
+            () = due(rest), if rest.is_some() => rest = None,
             (result, traces) = sent(&mut exporter.sending) => exporter.sent(result, traces),
             () = due(exporter.due), if exporter.sending.is_none() => exporter.due = Some(Instant::now()),
         }

@@ -1,6 +1,6 @@
 //! How long an item waited and ran, in its answer and in messages.
 
-mod spans;
+pub(super) mod spans;
 
 use crate::engine::reply::ReplySender;
 use crate::engine::task::pending::Pending;

@@ -1,11 +1,11 @@
 //! What the engine notes of the items of traced requests: their launches, their results and the ends of their batches. Without
 //! traced items each of these costs one branch.
 
-use crate::base::traces::notes::{BatchLaunch, BatchTrace, Stages};
+use crate::base::traces::notes::{BatchLaunch, BatchTrace, Keeper, Stages};
 use crate::engine::task::Engine;
 use crate::engine::task::pending::Pending;
 use crate::link::batch_end::Durations;
-use crate::values::call::BatchSpan;
+use crate::values::call::{BatchSpan, Call};
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::ReplicaId;
@@ -15,15 +15,30 @@ use jitney_core::time::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What the traced items of a batch have in common.
+pub(in crate::engine::task) struct Traced {
+    keeper: Arc<dyn Keeper>,
+    is_sampled: bool,
+}
+
+impl Traced {
+    /// `None` if no item is traced.
+    pub(in crate::engine::task) fn of<'c>(calls: impl Iterator<Item = &'c Call>) -> Option<Traced> {
+        let mut notes = calls.filter_map(Call::note);
+        let first = &notes.next()?.request;
+        let is_sampled = first.context.is_sampled || notes.any(|note| note.request.context.is_sampled);
+        Some(Traced { keeper: first.keeper.clone(), is_sampled })
+    }
+}
+
 impl Engine {
     /// Notes the launch of a batch with traced items, before its frame is written: the frame has the context of each item.
-    pub(in crate::engine::task) fn trace_launch(&mut self, now: Time, launch: &Launch) -> Option<Arc<BatchTrace>> {
-        let notes = launch.items.iter().filter_map(|&id| self.scheduler.payload(id, now)?.0.call.note());
-        let (mut keeper, mut is_sampled) = (None, false);
-        for note in notes {
-            keeper = Some(note.request.keeper.clone());
-            is_sampled |= note.request.context.is_sampled;
-        }
+    pub(in crate::engine::task) fn trace_launch(
+        &mut self,
+        now: Time,
+        launch: &Launch,
+        traced: Traced,
+    ) -> Arc<BatchTrace> {
         let facts = BatchLaunch {
             deployment: self.deployment.clone(),
             number: launch.batch.0,
@@ -37,7 +52,7 @@ impl Engine {
             replicas: self.scheduler.replicas(),
             launched: self.clock.instant(now),
         };
-        let batch = BatchTrace::new(keeper?, is_sampled, facts);
+        let batch = BatchTrace::new(traced.keeper, traced.is_sampled, facts);
         for (position, &id) in launch.items.iter().enumerate() {
             let Some(pending) = self.scheduler.item_of(launch.batch, id) else { continue };
             let Some(note) = pending.call.note() else { continue };
@@ -45,7 +60,7 @@ impl Engine {
             let predict = note.launched(&batch, before, position);
             pending.call.ride = Some(BatchSpan { batch: batch.clone(), predict });
         }
-        Some(batch)
+        batch
     }
 
     /// Notes that an item has ended with its batch.

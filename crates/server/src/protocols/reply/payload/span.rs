@@ -3,7 +3,7 @@
 use crate::base::access_log::line::{AccessLine, Ended};
 use crate::base::traces::context::{TraceContext, passable};
 use crate::base::traces::messages::{KeyValue, attribute};
-use crate::base::traces::notes::{Description, RequestTrace, TraceNote};
+use crate::base::traces::notes::{Description, TraceNote};
 use crate::base::traces::tracer::Tracer;
 use crate::engine::deployment::ticket::{Ticket, UNKNOWN};
 use crate::protocols::reply::request_id::RequestId;
@@ -46,7 +46,7 @@ fn trace_context(headers: &HeaderMap) -> Option<TraceContext> {
 /// left.
 #[derive(Debug)]
 pub(crate) struct ServerSpan {
-    request: Arc<RequestTrace>,
+    note: TraceNote,
     id: CallId,
     protocol: &'static str,
     method: Method,
@@ -62,19 +62,17 @@ pub(crate) struct ServerSpan {
 }
 
 impl ServerSpan {
-    /// Begins it. The head passes it on to the code that reads the request.
+    /// Begins it; `None` if the request is not traced.
     pub(crate) fn begin(
         tracer: &Arc<Tracer>,
-        head: &mut Parts,
+        head: &Parts,
         id: &RequestId,
         protocol: &'static str,
         is_encrypted: bool,
-    ) -> Box<ServerSpan> {
-        let (id, uri) = (id.call_id(), head.uri.clone());
-        let mut span = ServerSpan::new(tracer, &head.headers, id, protocol, head.method.clone(), uri, head.version);
-        span.is_encrypted = is_encrypted;
-        head.extensions.insert(TraceNote::new(span.request.clone()));
-        span
+    ) -> Option<Box<ServerSpan>> {
+        let mut span = ServerSpan::new(tracer, &head.headers, id.call_id(), &head.method, &head.uri)?;
+        (span.protocol, span.version, span.is_encrypted) = (protocol, head.version, is_encrypted);
+        Some(span)
     }
 
     /// The same for a message of a gRPC stream, which is one request.
@@ -83,30 +81,25 @@ impl ServerSpan {
         headers: &HeaderMap,
         id: &CallId,
         path: &'static str,
-    ) -> (Box<ServerSpan>, TraceNote) {
-        let (method, uri) = (Method::POST, Uri::from_static(path));
-        let span = ServerSpan::new(tracer, headers, id.clone(), "grpc", method, uri, Version::HTTP_2);
-        let note = TraceNote::new(span.request.clone());
-        (span, note)
+    ) -> Option<Box<ServerSpan>> {
+        ServerSpan::new(tracer, headers, id.clone(), &Method::POST, &Uri::from_static(path))
     }
 
     fn new(
         tracer: &Arc<Tracer>,
         headers: &HeaderMap,
         id: CallId,
-        protocol: &'static str,
-        method: Method,
-        uri: Uri,
-        version: Version,
-    ) -> Box<ServerSpan> {
-        let request = tracer.begin(trace_context(headers), &trace_state(headers));
-        Box::new(ServerSpan {
-            request,
+        method: &Method,
+        uri: &Uri,
+    ) -> Option<Box<ServerSpan>> {
+        let request = tracer.begin(trace_context(headers), &trace_state(headers))?;
+        Some(Box::new(ServerSpan {
+            note: TraceNote::new(request),
             id,
-            protocol,
-            method,
-            uri,
-            version,
+            protocol: "grpc",
+            method: method.clone(),
+            uri: uri.clone(),
+            version: Version::HTTP_2,
             is_encrypted: false,
             deployment: None,
             outcome: Some(Outcome::Cancelled),
@@ -114,7 +107,12 @@ impl ServerSpan {
             items: 0,
             queue: Duration::ZERO,
             answer_bytes: 0,
-        })
+        }))
+    }
+
+    /// What the items of the request carry.
+    pub(crate) fn note(&self) -> &TraceNote {
+        &self.note
     }
 
     /// Says how an answer without items ended, and the status of any answer.
@@ -203,7 +201,7 @@ fn gen_ai(protocol: &str, path: &str, deployment: &str) -> Vec<KeyValue> {
 impl Drop for ServerSpan {
     fn drop(&mut self) {
         let deployment = self.deployment.as_deref().unwrap_or(UNKNOWN);
-        self.request.end(deployment, self.outcome, self.queue, || self.describe());
+        self.note.request.end(deployment, self.outcome, self.queue, || self.describe());
     }
 }
 
