@@ -150,10 +150,15 @@ class Batch:
     """A number of each item's group key, of a model that works in steps: only equal ones share a step."""
     has_left_out: bool
     """Whether items came with these that are not computed, because no request waited for them any more."""
+    trace: str
+    """The trace context (`traceparent`) of a batch of several items of which one is traced; empty otherwise."""
 
     def __len__(self) -> int: ...
     def metadata(self) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
-        """What the request of each item says: (id, trace context, name of the key, headers)."""
+        """What the request of each item says: (id, trace context, name of the key, headers).
+
+        The `tracestate` stands behind a line feed.
+        """
 
     def wanted(self) -> list[bool]:
         """Per item: neither cancelled nor expired by now. Ask right before `predict`."""

@@ -25,6 +25,8 @@ class RequestMetadata:
     """The name of the API key that was used; empty for a key without a name, and without keys."""
     headers: Mapping[str, str]
     """The headers that the option `context_headers` names, as far as the request has them; names in lower case."""
+    trace_state: str = ""
+    """The `tracestate` of the same request; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,22 @@ class Context:
         if self._batch is None:
             return ()
         found = self._batch.metadata()
-        return tuple(
-            RequestMetadata(request_id, trace, key_name, dict(headers))
-            for request_id, trace, key_name, headers in (found[index] for index in self._indices)
-        )
+        return tuple(_request(*found[index]) for index in self._indices)
+
+    @property
+    def traceparent(self) -> str:
+        """The trace context for spans of this call of `predict`; empty if nothing is traced.
+
+        Items of one request have that of the request. For items of several requests it is that of their batch, whose
+        trace links to theirs. If the server makes no traces, it is what the client sent.
+        """
+        traces = {request.trace for request in self.requests}
+        return traces.pop() if len(traces) == 1 else "" if self._batch is None else str(self._batch.trace)
+
+
+def _request(request_id: str, trace: str, key_name: str, headers: Sequence[tuple[str, str]]) -> RequestMetadata:
+    parent, _, state = trace.partition("\n")
+    return RequestMetadata(request_id, parent, key_name, dict(headers), state)
 
 
 _Running = tuple[Sequence[int], Any, Sequence[int]]

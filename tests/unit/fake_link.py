@@ -43,6 +43,7 @@ class FakeBatch:
     expired: set[int] = field(default_factory=set[int])
     method: str = ""
     has_left_out: bool = False
+    trace: str = ""
     takes_parts: set[int] = field(default_factory=set[int])
 
     @property

@@ -85,7 +85,14 @@ impl Batch {
         metadata.map(|metadata| metadata.map_or(Cow::Borrowed(""), |metadata| metadata.request_id.text())).collect()
     }
 
-    /// What the requests of the items say in addition: (id, trace context, name of the key, headers).
+    /// The trace context (`traceparent`) of the batch, if it has several items and one of them is traced; empty otherwise.
+    #[getter]
+    fn trace(&self) -> &str {
+        self.delivered.batch.items.first().map_or("", |first| &first.batch_trace)
+    }
+
+    /// What the requests of the items say in addition: (id, trace context, name of the key, headers). The `tracestate` stands
+    /// behind a line feed.
     fn metadata(&self) -> Vec<RequestFields<'_>> {
         let fields = |&place: &usize| -> RequestFields<'_> {
             let Some(metadata) = &self.delivered.batch.items[place].metadata else {

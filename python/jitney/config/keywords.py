@@ -78,3 +78,4 @@ class ServerKeywords(TypedDict, total=False):
     log_format: Literal["text", "json"]
     log_level: Literal["error", "warn", "info", "debug", "trace"]
     access_log: float
+    trace_slow_ms: float | None

@@ -296,6 +296,13 @@ class ServerOptions:
     access_log: float = _option(
         0.0, "share of requests that have a line in the access log, evenly spread: 0 none, 1 all", at_least=0, at_most=1
     )
+    trace_slow_ms: float | None = _length(
+        None,
+        "keep a trace of requests that take longer, and of those that fail by the fault of model or server, whatever else "
+        "says; at most 20 a second, shown at /trace/REQUEST_ID",
+        unit="ms",
+        at_least=0,
+    )
 
     def to_dict(self) -> dict[str, object]:
         """Return the options as JSON has them."""

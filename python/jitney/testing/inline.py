@@ -260,6 +260,7 @@ class _Batch:
         self.streams = [streams] * len(items)
         self.has_left_out = False
         self.results = _Results(0)
+        self.trace = ""
 
     def __len__(self) -> int:
         return len(self._items)

@@ -3,6 +3,7 @@
 use super::log::log_to_python;
 use super::reply::{Calling, forked, lock, to_python};
 use super::stream::Stream;
+use super::trace;
 use super::values::{RawItem, all_parts, parts};
 use super::waiting::{GivenTerms, answer, length, terms, wait};
 use crate::batch::Batch;
@@ -15,6 +16,7 @@ use jitney_server::clients::client::entrance::RemoteEntrance;
 use jitney_server::clients::client::remote;
 use jitney_server::engine::program_values::{ParentItems, Terms};
 use jitney_server::run::embed::{Embedded, LocalEntrance};
+use jitney_server::values::metadata::Metadata;
 use jitney_server::workers::settings::Settings;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -214,7 +216,10 @@ pub(crate) struct Parents {
 impl Way {
     /// The terms of a call that goes this way.
     fn terms(&self, py: Python<'_>, given: GivenTerms<'_>) -> PyResult<Terms> {
-        let terms = terms(given)?;
+        let mut terms = terms(given)?;
+        if !matches!(self, Way::Here(_)) {
+            terms.further = trace::current(py).and_then(|trace| Metadata::of_trace(terms.id.clone(), &trace).further);
+        }
         let Way::Asks(_, parents) = self else { return Ok(terms) };
         let items = parents.items.bind(py).call0()?;
         let (ids, batch): (Vec<u64>, Option<PyRef<'_, Batch>>) = items.extract()?;

@@ -6,5 +6,6 @@ mod log;
 pub(crate) mod mailbox;
 mod reply;
 pub(crate) mod stream;
+pub(crate) mod trace;
 mod values;
 mod waiting;

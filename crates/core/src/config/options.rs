@@ -154,6 +154,8 @@ pub struct ServerOptions {
     pub log_level: String,
     /// Share of the requests that have a line in the access log.
     pub access_log: f64,
+    /// Requests that take longer are traced, whatever else says.
+    pub trace_slow_ms: Option<f64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -280,6 +282,7 @@ impl ServerOptions {
             log_format: "text".into(),
             log_level: "info".into(),
             access_log: 0.0,
+            trace_slow_ms: None,
         }
     }
 }

@@ -229,6 +229,8 @@ metrics! {
     PROCESS_MAX_FDS = "process_max_fds", Kind::Gauge, [];
     /// When the front was started, in seconds since 1970.
     PROCESS_STARTED = "process_start_time_seconds", Kind::Level, [];
+    /// Traces that were kept to be sent, by how that ended: the collector took them, there was no room, or it did not take them.
+    TRACES = "jitney_traces_total", Kind::Counter, ["end"];
 }
 
 #[cfg(test)]

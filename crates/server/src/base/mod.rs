@@ -9,3 +9,4 @@ pub(crate) mod offload;
 pub(crate) mod refusal_pacing;
 pub(crate) mod self_wake;
 pub mod telemetry;
+pub mod traces;

@@ -1,7 +1,8 @@
 //! The frame of a request: around items as in a batch is what only a caller says.
 //!
 //! ```text
-//! priority u8 | deployment text | request id text | request u64 | items as in a batch; an item's id is its place
+//! priority u8 | deployment text | request id text | request u64 | items as in a batch; an item's id is its place, and the metadata
+//! of the first one has the trace context of the caller
 //! of a worker, which asks for items that it computes, before that: request u64 | items u32 | parents u32 × u64
 //! ```
 
@@ -16,6 +17,7 @@ use crate::link::frame::table::{TableReader, put_text};
 use crate::values::call::{Call, Encoding, Part};
 use crate::values::call_id::CallId;
 use crate::values::chunks::Chunks;
+use crate::values::metadata::Metadata;
 use bytes::Bytes;
 use jitney_core::request::{BatchId, ItemId, Priority};
 use std::time::Duration;
@@ -26,6 +28,8 @@ const COPY_BELOW: usize = 8 << 10;
 pub(crate) const TABLE: usize = 1 << 20;
 /// Longest name of a deployment: each item of a request may be answered with it.
 const LONGEST_NAME: usize = 256;
+/// Longest trace context, with its `tracestate`.
+const LONGEST_TRACE: usize = 640;
 /// The time-out on the wire that stands for the deployment's own.
 const UNSAID: Duration = Duration::from_millis(u32::MAX as u64);
 /// The longest time-out that a program can ask for: 49 days.
@@ -83,7 +87,11 @@ fn encode(caller: Caller, id: u64, deployment: &str, items: Vec<Parts>, terms: &
     prefix.push(Priority::ALL.iter().position(|&p| p == terms.priority).unwrap_or(1) as u8);
     put_text(&mut prefix, deployment);
     put_text(&mut prefix, &terms.id.text());
-    let calls: Vec<Call> = items.into_iter().enumerate().map(|(place, parts)| as_call(place, parts, streams)).collect();
+    let mut calls: Vec<Call> =
+        items.into_iter().enumerate().map(|(place, parts)| as_call(place, parts, streams)).collect();
+    if let (Some(first), Some(further)) = (calls.first_mut(), &terms.further) {
+        first.metadata = Some(Metadata { request_id: terms.id.clone(), further: Some(further.clone()) });
+    }
     let items: Vec<_> =
         calls.iter().map(|call| (call, terms.timeout.map_or(UNSAID, |timeout| timeout.min(LONGEST)))).collect();
     let kind = if caller == Caller::Worker { Kind::Ask } else { Kind::Call };
@@ -115,9 +123,12 @@ pub(crate) fn read_request(table: &[u8], payload: &Payload, max_items: usize) ->
     if streams && received.len() != 1 {
         return Err(FrameError::Table("a request whose answer comes in parts has one item"));
     }
+    let first = received.first().and_then(|item| item.metadata.as_ref()?.further.as_deref());
+    let trace = first.map_or("", |further| &*further.trace);
+    let further = Metadata::of_trace(id.clone(), if trace.len() <= LONGEST_TRACE { trace } else { "" }).further;
     let timeout = received.first().map(|item| item.remaining).filter(|&remaining| remaining < UNSAID);
     let items = received.into_iter().map(|item| item.parts.into_iter().map(|part| owned(part, &payload)).collect());
-    let terms = Terms { timeout, priority, id, ..Terms::default() };
+    let terms = Terms { timeout, priority, id, further, ..Terms::default() };
     Ok(Request { id: number.0, deployment, items: items.collect(), terms, streams, bytes: payload.len() })
 }
 

@@ -53,6 +53,8 @@ pub struct Terms {
     pub id: CallId,
     /// Of a call that a model of this server makes: the items for which it asks. None if it asks for itself, as in its warm-up.
     pub parents: ParentItems,
+    /// What the caller says in addition. Of a program it is the trace context of its span.
+    pub further: Option<Arc<FurtherMetadata>>,
     /// What such a call has of the requests behind these items, which only the server knows.
     pub inherited: Option<Inherited>,
 }
@@ -79,7 +81,8 @@ pub struct Inherited {
 /// A call of these values, if they are what the deployment takes.
 pub fn call(manifest: &DeploymentManifest, mut parts: Parts, terms: &Terms) -> Result<Call, Failure> {
     let (group, cost) = ask(manifest, &mut parts)?;
-    let further = terms.inherited.as_ref().and_then(|inherited| inherited.further.clone());
+    let inherited = terms.inherited.as_ref().and_then(|inherited| inherited.further.clone());
+    let further = inherited.or_else(|| terms.further.clone());
     let metadata = Some(Metadata { request_id: terms.id.clone(), further });
     let (timeout, priority) = (terms.timeout, terms.priority);
     let asked = terms.inherited.as_ref().map(|inherited| inherited.asked);

@@ -7,6 +7,7 @@ use crate::base::refusal_pacing::RefusalPacing;
 use crate::base::telemetry::Telemetry;
 use crate::base::telemetry::http_requests::HttpRequests;
 use crate::base::telemetry::workers::Workers;
+use crate::base::traces::tracer::Tracer;
 use crate::engine::catalogue::Catalogue;
 use crate::engine::deployment::Deployment;
 use crate::engine::deployment::ticket::{OutcomeCounts, UNKNOWN};
@@ -36,6 +37,8 @@ pub struct ServerState {
     pub keys: Option<Arc<Keys>>,
     /// `None` if no request has a line in it.
     pub access_log: Option<Arc<AccessLog>>,
+    /// `None` if no request is traced.
+    pub traces: Option<Arc<Tracer>>,
     /// All metrics.
     pub telemetry: Arc<Telemetry>,
     /// When it was made.
@@ -82,6 +85,7 @@ impl ServerState {
             option_sources: BTreeMap::new(),
             keys: None,
             access_log: None,
+            traces: None,
             created: SystemTime::now(),
             asking: OnceLock::new(),
             http_requests: HttpRequests::new(&telemetry, &PROTOCOLS),
@@ -125,6 +129,15 @@ impl ServerState {
 
     /// Serves the deployments of this catalogue from now on. A request in flight keeps the deployment that it has.
     pub fn serve(&self, catalogue: Catalogue) {
+        for (traces, deployment) in
+            self.traces.iter().flat_map(|traces| catalogue.deployments().map(move |one| (traces, one)))
+        {
+            let manifest = &deployment.manifest;
+            traces.add_deployment(
+                &manifest.name,
+                manifest.options.latency_target_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
+            );
+        }
         *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(catalogue));
     }
 

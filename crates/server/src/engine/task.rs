@@ -13,12 +13,14 @@ mod timings;
 
 use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
+use crate::base::traces::notes::BatchTrace;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::task::asks::Asks;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::{Meters, Rerun};
 use crate::engine::task::pending::{End, Pending, Taken, new_item};
+use crate::engine::task::timings::spans::Traced;
 use crate::engine::task::timings::{expired, fail, timing};
 use crate::link::batch_end::{BatchEnd, Durations};
 use crate::link::front::events::BatchEvent;
@@ -40,6 +42,7 @@ use jitney_core::scheduler::state::Scheduler;
 use jitney_core::time::Time;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -60,6 +63,8 @@ struct Answered {
     bytes: u64,
     /// Of its items, for what is logged if it hangs.
     metadata: Vec<Metadata>,
+    /// `None` if none of its items is of a traced request.
+    trace: Option<Arc<BatchTrace>>,
 }
 
 /// One deployment's engine.
@@ -172,6 +177,9 @@ impl Engine {
         match message {
             Inbound::Submit(call, reply) => {
                 self.published.demand().arrived(1);
+                if let Some(note) = call.note() {
+                    note.entered(self.scheduler.queued_items());
+                }
                 if let Some(refusal) = self.asleep(call.timeout, call.asked.is_some()) {
                     return self.refuse(Pending { call, reply, sequence: 0 }, refusal);
                 }
@@ -233,6 +241,7 @@ impl Engine {
                 self.asks.lost(replica);
                 self.trials.remove(&replica);
                 self.meters.replica_lost(replica);
+                self.trace_loss(now, replica, loss);
                 self.answered.retain(|_, answered| answered.replica != replica);
                 self.lost(now, replica, loss);
             }
@@ -356,6 +365,7 @@ impl Engine {
         let ended = if is_last { self.scheduler.item_ended(batch, id) } else { self.cancel(id) };
         let Some(ended) = ended else { return };
         let timing = timing(now, &ended, predict);
+        self.trace_result(now, &ended, predict);
         self.meters.queue_seconds.observe(timing.queue.as_secs_f64());
         if matches!(end, End::Values(..)) {
             self.meters.item_computed(&timing, self.joins);
@@ -387,7 +397,9 @@ impl Engine {
     }
 
     fn batch_ended(&mut self, now: Time, replica: ReplicaId, end: BatchEnd) {
-        match self.answered.remove(&end.batch) {
+        let answered = self.answered.remove(&end.batch);
+        self.trace_end(now, answered.as_ref().and_then(|one| one.trace.as_ref()), Some(end.durations));
+        match answered {
             Some(answered) if end.is_clean => {
                 self.scheduler.computed(end.batch, answered.items);
                 let Durations { decode, predict, encode } = end.durations;
@@ -443,6 +455,12 @@ impl Engine {
         }
     }
 
+    /// The items of a launch, and what is left of their times.
+    fn launched(&self, now: Time, launch: &Launch) -> Vec<(&Call, Duration)> {
+        let look = |&id| self.scheduler.payload(id, now).expect("what was launched a moment ago is still in");
+        launch.items.iter().map(look).map(|(pending, remaining)| (&*pending.call, remaining)).collect()
+    }
+
     fn launch(&mut self, now: Time, launch: &Launch) {
         self.meters.batch_items.observe(launch.items.len() as f64);
         self.meters.batches[launch.reason as usize].inc();
@@ -452,16 +470,17 @@ impl Engine {
         if !launch.held.is_zero() {
             self.meters.hold_seconds.observe(launch.held.as_secs_f64());
         }
-        let mut items = Vec::with_capacity(launch.items.len());
-        for &id in &launch.items {
-            let look = self.scheduler.payload(id, now);
-            let (pending, remaining) = look.expect("what was launched a moment ago is still in");
-            items.push((&*pending.call, remaining));
+        let mut items = self.launched(now, launch);
+        let mut trace = None;
+        if let Some(traced) = Traced::of(items.iter().map(|(call, _)| *call)) {
+            trace = Some(self.trace_launch(now, launch, traced));
+            items = self.launched(now, launch);
         }
         if let Some(link) = self.links.get(&launch.replica) {
             link.batch(launch.batch, &items);
             let metadata = items.iter().filter_map(|(call, _)| call.metadata.clone()).collect();
-            self.answered.insert(launch.batch, Answered { replica: launch.replica, items: 0, bytes: 0, metadata });
+            self.answered
+                .insert(launch.batch, Answered { replica: launch.replica, items: 0, bytes: 0, metadata, trace });
         }
         for &id in &launch.items {
             if let Some(pending) = self.scheduler.item_of(launch.batch, id) {
@@ -471,24 +490,6 @@ impl Engine {
         if launch.reason == CloseReason::Suspect && self.trials.insert(launch.replica) {
             report(&self.reports, WorkerEvent::Trial(launch.replica, true));
         }
-    }
-
-    fn show(&mut self, now: Time) {
-        let most_waiting = self.scheduler.most_waiting(now).map_or(u64::MAX, |items| items as u64);
-        self.published.set_most_waiting(most_waiting);
-        let scheduler = &self.scheduler;
-        let queued = scheduler.queued_items();
-        self.meters.queued_items.set(queued as i64);
-        self.meters.queued_bytes.set(scheduler.queued_bytes() as i64);
-        self.meters.lanes.set(scheduler.lanes() as i64);
-        self.meters.running_items.set(scheduler.len() as i64 - queued as i64);
-        self.meters.paused_items.set(scheduler.paused_items() as i64);
-        if let Some(steps) = &self.meters.steps {
-            steps.active_items.set(scheduler.active_items() as i64);
-        }
-        self.meters.ready_replicas.set(scheduler.replicas() as i64);
-        self.published.set_replicas(scheduler.replicas());
-        self.publish_demand(now, queued);
     }
 }
 

@@ -3,8 +3,10 @@
 //!
 //! ```text
 //! method text | batch u64 | items u32 | items × (id u64, remaining ms u32, parts u16, encoding u8, flags u8)
-//! flags: bit 0 metadata follows, bit 1 the caller takes the answer in parts, bit 2 the number of the group key follows
+//! flags: bit 0 metadata follows, bit 1 the caller takes the answer in parts, bit 2 the number of the group key follows, bit 3 the
+//! trace context of the batch follows
 //! then per item, if bit 2 of its flags is set: key u64
+//! then per item, if bit 3 of its flags is set: trace of the batch text
 //! then per item, if bit 0 of its flags is set: request id text | trace text | key name text | headers u32 × (name text, value text)
 //! then its parts: param u16 | tag u8 | dtype u8 | axes u8 | offset u64 | length u64 | axes × u64
 //! ```
@@ -35,6 +37,9 @@ const STREAMS: u8 = 2;
 /// Bit of an item's flags: the number of its group key stands before its metadata.
 const HAS_KEY: u8 = 4;
 
+/// Bit of an item's flags, of the first item only: the trace context of its batch stands before its metadata.
+const HAS_BATCH_TRACE: u8 = 8;
+
 /// Writes the frame of a batch. Its items have one group key, which names their method.
 pub fn encode(batch: BatchId, items: &[(&Call, Duration)]) -> Segments {
     encode_of_method(Kind::Batch, batch, items)
@@ -59,14 +64,17 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
     table.extend_from_slice(prefix);
     table.put_u64_le(batch.0);
     table.put_u32_le(items.len() as u32);
-    for (call, remaining) in items {
+    // An item that is alone has the context of its request, which says more.
+    let of_batch = items.first().filter(|_| items.len() > 1).and_then(|(call, _)| call.ride.as_ref());
+    for (place, (call, remaining)) in items.iter().enumerate() {
         table.put_u64_le(call.id.0);
         table.put_u32_le(u32::try_from(remaining.as_millis()).unwrap_or(u32::MAX));
         table.put_u16_le(call.parts.len() as u16);
         table.put_u8(call.encoding as u8);
         let metadata = if call.metadata.is_some() { HAS_METADATA } else { 0 };
         let key = if call.key == 0 { 0 } else { HAS_KEY };
-        table.put_u8(metadata | key | if call.streams { STREAMS } else { 0 });
+        let batch_trace = if place == 0 && of_batch.is_some() { HAS_BATCH_TRACE } else { 0 };
+        table.put_u8(metadata | key | batch_trace | if call.streams { STREAMS } else { 0 });
     }
     // Offsets run parameter by parameter, the table item by item: first where each parameter's region begins.
     let mut offsets: SmallVec<[u64; 4]> = SmallVec::new();
@@ -75,12 +83,15 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
         offsets.push(total);
         total += items.iter().filter_map(|(call, _)| call.parts.get(param)).map(|p| p.data.len() as u64).sum::<u64>();
     }
-    for (call, _) in items {
+    for (place, (call, _)) in items.iter().enumerate() {
         if call.key != 0 {
             table.put_u64_le(call.key);
         }
+        if let Some(ride) = of_batch.filter(|_| place == 0) {
+            put_text_bytes(&mut table, &ride.batch.traceparent());
+        }
         if let Some(metadata) = &call.metadata {
-            put_metadata(&mut table, metadata);
+            put_metadata(&mut table, metadata, call.ride.as_ref().map_or(0, |ride| ride.predict));
         }
         for (param, part) in call.parts.iter().enumerate() {
             let len = part.data.len() as u64;
@@ -118,13 +129,17 @@ pub(crate) fn decode_ids(table: &[u8]) -> Result<(BatchId, Vec<ItemId>), FrameEr
     Ok((batch, items))
 }
 
-fn put_metadata(table: &mut Vec<u8>, metadata: &Metadata) {
+/// `span` is that of `predict`, of an item whose request is traced.
+fn put_metadata(table: &mut Vec<u8>, metadata: &Metadata, span: u64) {
     match &metadata.request_id {
         CallId::Given(id) => put_text(table, id),
         CallId::Fresh(number) => put_text_bytes(table, &hex(*number)),
     }
     let Some(further) = &metadata.further else { return table.put_bytes(0, LENGTHS_OF_NOTHING) };
-    put_text(table, &further.trace);
+    match &further.note {
+        Some(note) => note.write(span, table),
+        None => put_text(table, &further.trace),
+    }
     put_text(table, &further.key_name);
     table.put_u32_le(further.headers.len() as u32);
     for (name, value) in &further.headers {
@@ -180,6 +195,8 @@ pub struct ReceivedItem {
     pub key: u64,
     /// What its request says in addition to the values.
     pub metadata: Option<Metadata>,
+    /// Of the first item: the trace context (`traceparent`) of a batch of several items; empty without one.
+    pub batch_trace: Box<str>,
     /// Its values.
     pub parts: SmallVec<[ReceivedPart; 1]>,
 }
@@ -223,9 +240,11 @@ pub(crate) fn decode_items(
         let encoding = if heads.u8()? == 0 { Encoding::Json } else { Encoding::Msgpack };
         let flags = heads.u8()?;
         let key = if flags & HAS_KEY == 0 { 0 } else { table.u64()? };
+        let batch_trace = if flags & HAS_BATCH_TRACE == 0 { "" } else { table.text()? }.into();
         let metadata = if flags & HAS_METADATA == 0 { None } else { Some(metadata(table)?) };
         let parts = (0..parts).map(|_| part(table, payload)).collect::<Result<_, _>>()?;
-        items.push(ReceivedItem { id, remaining, encoding, streams: flags & STREAMS != 0, key, metadata, parts });
+        let streams = flags & STREAMS != 0;
+        items.push(ReceivedItem { id, remaining, encoding, streams, key, metadata, batch_trace, parts });
     }
     Ok((id, items))
 }
@@ -235,7 +254,7 @@ fn metadata(table: &mut TableReader<'_>) -> Result<Metadata, FrameError> {
     let (trace, key_name) = (table.text()?.into(), table.text()?.into());
     let headers = table.count(8)?;
     let headers = (0..headers).map(|_| Ok((table.text()?.into(), table.text()?.into()))).collect::<Result<_, _>>()?;
-    Ok(Metadata::new(request_id, FurtherMetadata { trace, key_name, headers }))
+    Ok(Metadata::new(request_id, FurtherMetadata { trace, key_name, headers, note: None }))
 }
 
 fn part(table: &mut TableReader, payload: usize) -> Result<ReceivedPart, FrameError> {

@@ -3,6 +3,7 @@
 
 use crate::base::ledger::{CountedBytes, Ledger};
 use crate::base::offload;
+use crate::base::traces::notes::TraceNote;
 use crate::engine::deployment::Deployment;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::request::{Answers, RequestItems, RequestOutcomes};
@@ -145,6 +146,8 @@ pub(crate) struct Exchange<'r> {
     pub(crate) state: &'r Arc<ServerState>,
     pub(crate) head: &'r Parts,
     pub(crate) id: &'r RequestId,
+    /// `None` if it is not traced.
+    pub(crate) note: Option<&'r TraceNote>,
     pub(crate) active: &'r Active,
 }
 
@@ -200,7 +203,7 @@ impl<'r> Exchange<'r> {
         let received = body.receive(&mut terms).await;
         arriving.end();
         let (body, received) = received.map_err(refused)?;
-        let metadata = headers::metadata(self.id, self.headers(), self.state.keys.as_deref());
+        let metadata = headers::metadata(self.id, self.headers(), self.state.keys.as_deref(), self.note);
         let (state, active) = (self.state, self.active);
         let computing = Computing {
             state,

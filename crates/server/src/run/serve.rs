@@ -3,6 +3,9 @@
 use crate::base::access_log::log::AccessLog;
 use crate::base::fatal::Fatal;
 use crate::base::keys::Keys;
+use crate::base::telemetry::Telemetry;
+use crate::base::traces::settings::TraceSettings;
+use crate::base::traces::tracer::Tracer;
 use crate::clients::server::admission;
 use crate::engine::readiness::Readiness;
 use crate::engine::server_state::ServerState;
@@ -47,7 +50,16 @@ pub fn serve(settings: Settings) -> i32 {
         }
     };
     let result = runtime.map_err(|error| Fatal::new(format!("no threads: {error}"))).and_then(|runtime| {
-        let result = runtime.block_on(run(settings, access_log.clone()));
+        let result = runtime.block_on(async {
+            let mut traces = None;
+            let result = run(settings, access_log.clone(), &mut traces).await;
+            // A second signal waits for no collector.
+            let is_at_once = result.as_ref().is_err_and(|fatal| fatal.code == AT_ONCE);
+            if let Some(traces) = traces.filter(|_| !is_at_once) {
+                traces.finish_all().await;
+            }
+            result
+        });
         // A connection that outlived the drain is cut here.
         runtime.shutdown_timeout(Duration::from_millis(100));
         result
@@ -62,7 +74,19 @@ pub fn serve(settings: Settings) -> i32 {
     }
 }
 
-async fn run(settings: Settings, access_log: Option<Arc<AccessLog>>) -> Result<(), Fatal> {
+/// The tracer, if the options or the variables of the environment ask for traces.
+fn start_tracer(options: &ServerOptions, telemetry: &Telemetry) -> Option<Arc<Tracer>> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let (traces, warnings) = TraceSettings::read(variable, options.trace_slow_ms);
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    traces.map(|traces| Tracer::start(traces, telemetry))
+}
+
+async fn run(
+    settings: Settings,
+    access_log: Option<Arc<AccessLog>>,
+    traces: &mut Option<Arc<Tracer>>,
+) -> Result<(), Fatal> {
     let mut settings = settings;
     bound_connections(&mut settings.server, raise_file_limit());
     let settings = Arc::new(settings);
@@ -83,6 +107,8 @@ async fn run(settings: Settings, access_log: Option<Arc<AccessLog>>) -> Result<(
     let places: Vec<Place> = listeners.iter().map(Place::of).collect();
     let mut state = settings.state();
     state.access_log = access_log;
+    traces.clone_from(&start_tracer(options, &state.telemetry));
+    state.traces.clone_from(traces);
     let changeable = Changeable { keys: keys.clone(), certificates, options: settings.reread.clone() };
     if let Some(keys) = &keys {
         state.keys = Some(keys.clone());

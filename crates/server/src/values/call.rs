@@ -1,5 +1,7 @@
 //! One unchanged item of a client, with all that the engine has to know of it.
 
+use crate::base::traces::notes::BatchTrace;
+use crate::base::traces::notes::TraceNote;
 use crate::values::chunks::Chunks;
 use crate::values::metadata::Metadata;
 use crate::values::tensor::{Tag, TensorType};
@@ -8,6 +10,7 @@ use jitney_core::queue::group_key::GroupKey;
 use jitney_core::request::{ItemId, Priority};
 use jitney_core::scheduler::item::Asked;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -58,6 +61,16 @@ pub struct Call {
     pub asked: Option<Asked>,
     /// What its request says in addition to the values; shared by all items of the request.
     pub metadata: Option<Metadata>,
+    /// Of an item of a traced request: the batch that it is in, or was in last.
+    pub(crate) ride: Option<BatchSpan>,
+}
+
+/// The batch that an item of a traced request is in.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchSpan {
+    pub(crate) batch: Arc<BatchTrace>,
+    /// The span of `predict` in the trace of the request.
+    pub(crate) predict: u64,
 }
 
 impl Call {
@@ -75,7 +88,13 @@ impl Call {
             priority: Priority::default(),
             asked: None,
             metadata: None,
+            ride: None,
         }
+    }
+
+    /// What is noted of its request, if that is traced.
+    pub(crate) fn note(&self) -> Option<&TraceNote> {
+        self.metadata.as_ref()?.further.as_ref()?.note.as_ref()
     }
 
     /// What it counts against the queue's limit of bytes.

@@ -1,10 +1,12 @@
 //! The calls that models make over the links of their workers: like those of a program, without a further connection.
 
+use crate::base::traces::context::TraceContext;
 use crate::clients::answer_frames;
 use crate::clients::call_frame;
 use crate::clients::call_frame::Request;
 use crate::clients::greeting::Welcome;
 use crate::clients::part_frames;
+use crate::clients::server::line::CallFollowers;
 use crate::clients::server::session::Session;
 use crate::clients::server::stream::StreamRequest;
 use crate::clients::server::window::Window;
@@ -17,6 +19,7 @@ use crate::link::frame::header::{FrameError, Segments};
 use crate::link::frame::kind::Kind;
 use crate::link::frame::reader::Frame;
 use crate::values::answer::{Answer, Failure};
+use crate::values::metadata::FurtherMetadata;
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use jitney_core::tables::outcome::Outcome;
@@ -90,9 +93,8 @@ impl CallsOfWorker {
         if let Some(item) = items.pop_if(|_| streams) {
             let window = Arc::new(Window::default());
             under_way.under_way.begin(id, 1, Some(window.clone()), |key| {
-                let deployment = found;
-                let request =
-                    StreamRequest { id, key, deployment, terms, window, access: None, place: permit, session };
+                let (deployment, followers) = (found, CallFollowers::default());
+                let request = StreamRequest { id, key, deployment, terms, window, followers, place: permit, session };
                 tokio::spawn(request.run(item, bytes)).abort_handle()
             });
             return;
@@ -128,6 +130,19 @@ impl CallsOfWorker {
     }
 }
 
+/// A model may make spans below that of `predict`: what it asks hangs below the span that it names.
+fn below_own_span(
+    inherited: Option<Arc<FurtherMetadata>>,
+    given: Option<Arc<FurtherMetadata>>,
+) -> Option<Arc<FurtherMetadata>> {
+    let (Some(all), Some(own)) = (&inherited, given) else { return inherited };
+    let Some(note) = &all.note else { return inherited };
+    let own = own.trace.split('\n').next().and_then(TraceContext::parse);
+    let Some(own) = own.filter(|own| own.trace == note.request.context.trace) else { return inherited };
+    let note = Some(note.below(own.span));
+    Some(Arc::new(FurtherMetadata { note, ..FurtherMetadata::clone(all) }))
+}
+
 impl AskSession for CallsOfWorker {
     fn ask(&mut self, frame: &Frame, table: &[u8], terms: AskTerms) -> Result<(), FrameError> {
         let Some(session) = self.session.clone() else { return Ok(()) };
@@ -140,6 +155,7 @@ impl AskSession for CallsOfWorker {
         let is_asked = inherited.is_some();
         if let Some((mut inherited, priority)) = inherited {
             inherited.asked.may_stream &= !has_own_timeout;
+            inherited.further = below_own_span(inherited.further, given.further.take());
             (given.inherited, given.priority) = (Some(inherited), priority);
         }
         let Ok(permit) = self.places.clone().try_acquire_owned() else {

@@ -194,13 +194,13 @@ impl Connection {
             };
             match frame.kind {
                 Kind::Call if is_stopping => {
-                    let Request { id, deployment, items, terms, .. } = call_frame::read_call(&frame, max_items)?;
-                    let access = line::begin(&self.session.state, &terms.id, &deployment, &items);
+                    let Request { id, deployment, items, mut terms, .. } = call_frame::read_call(&frame, max_items)?;
+                    let followers = line::begin(&self.session.state, &mut terms, &deployment, &items);
                     let failure = Failure::new(Outcome::Draining, "the server is shutting down; call another");
                     let deployment = self.session.state.deployment(&deployment);
                     drop(self.session.state.counts(deployment.as_deref()).refuse(failure.outcome));
                     let refused = vec![Answer::failed(failure); items.len()];
-                    line::end(access, &refused);
+                    followers.end(&refused);
                     self.session.send(answer_frames::answers(id, &refused));
                 }
                 Kind::Call => {
@@ -280,14 +280,14 @@ impl Connection {
     }
 
     fn call(&self, request: Request, permit: OwnedSemaphorePermit) -> io::Result<()> {
-        let Request { id, deployment, mut items, terms, streams, bytes } = request;
+        let Request { id, deployment, mut items, mut terms, streams, bytes } = request;
         let session = self.session.clone();
-        let access = line::begin(&session.state, &terms.id, &deployment, &items);
+        let followers = line::begin(&session.state, &mut terms, &deployment, &items);
         let Some(found) = session.state.deployment(&deployment) else {
             let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
             drop(session.state.unknown.refuse(failure.outcome));
             let refused = vec![Answer::failed(failure); items.len()];
-            line::end(access, &refused);
+            followers.end(&refused);
             session.send(answer_frames::until_written(answer_frames::answers(id, &refused), permit));
             return Ok(());
         };
@@ -296,7 +296,7 @@ impl Connection {
             let window = Arc::new(Window::default());
             let is_new = under_way.begin(id, 1, Some(window.clone()), |key| {
                 let deployment = found;
-                let request = StreamRequest { id, key, deployment, terms, window, access, place: permit, session };
+                let request = StreamRequest { id, key, deployment, terms, window, followers, place: permit, session };
                 tokio::spawn(request.run(item, bytes)).abort_handle()
             });
             return once(id, is_new);
@@ -306,7 +306,7 @@ impl Connection {
                 let (request_id, reader) = (terms.id.clone(), (&session.ledger, &session.state.options));
                 let mut answers = program_values::run_remote(&found, items, terms, bytes, reader).await;
                 session.present(&request_id, &found, &mut answers);
-                line::end(access, &answers);
+                followers.end(&answers);
                 if session.under_way.end(key) {
                     session.send_answers(answer_frames::answers(id, &answers), Some(permit));
                 }

@@ -1,8 +1,7 @@
 //! A request of a program whose answer goes to it part by part.
 
-use crate::base::access_log::line::AccessLine;
 use crate::clients::part_frames;
-use crate::clients::server::line;
+use crate::clients::server::line::CallFollowers;
 use crate::clients::server::session::Session;
 use crate::clients::server::under_way::RequestKey;
 use crate::clients::server::window::Window;
@@ -31,7 +30,7 @@ pub(super) struct StreamRequest {
     pub(super) deployment: Arc<Deployment>,
     pub(super) terms: Terms,
     pub(super) window: Arc<Window>,
-    pub(super) access: Option<Box<AccessLine>>,
+    pub(super) followers: CallFollowers,
     /// Its place among the requests of the program.
     pub(super) place: OwnedSemaphorePermit,
     pub(super) session: Arc<Session>,
@@ -53,7 +52,7 @@ impl StreamRequest {
             }
             let (ready, end) = self.next(&mut parts).await;
             let bytes = ready.iter().flatten().map(|value| value.data.len()).sum();
-            self.access.iter_mut().for_each(|line| line.add_answer_bytes(bytes));
+            self.followers.add_answer_bytes(bytes);
             if let Some((answer, _ticket)) = end {
                 return self.end(sequence, &ready, *answer);
             }
@@ -118,7 +117,7 @@ impl StreamRequest {
     fn end(mut self, sequence: u32, last: &[PartValues], answer: Answer) {
         let mut answer = [answer];
         self.session.present(&self.terms.id, &self.deployment, &mut answer);
-        line::end(self.access.take(), &answer);
+        std::mem::take(&mut self.followers).end(&answer);
         if self.session.under_way.end(self.key) {
             let frame = part_frames::parts(self.session.last, self.id, sequence, last, Some(&answer[0]));
             self.session.send_answers(frame, Some(self.place));

@@ -103,6 +103,11 @@ impl Ticket {
         self
     }
 
+    /// Items of the request; 0 if its body was not decoded.
+    pub(crate) fn items(&self) -> u32 {
+        self.items
+    }
+
     /// How the request ended.
     pub(crate) fn outcome(&self) -> Outcome {
         self.outcome

@@ -106,7 +106,18 @@ impl Engine {
             Some(pending.call.metadata.as_ref().and_then(|metadata| metadata.further.as_ref()))
         });
         let first = all.next()??;
-        all.all(|other| other.is_some_and(|other| Arc::ptr_eq(first, other) || first == other)).then(|| first.clone())
+        if !all.all(|other| other.is_some_and(|other| Arc::ptr_eq(first, other) || first == other)) {
+            return None;
+        }
+        // The spans of what is asked hang below `predict` of the batch that asks.
+        let asks_in = parents.first().and_then(|&id| self.scheduler.payload(id, now)?.0.call.ride.as_ref());
+        Some(match (&first.note, asks_in) {
+            (Some(note), Some(ride)) => {
+                let note = Some(note.below(ride.predict));
+                Arc::new(FurtherMetadata { note, ..FurtherMetadata::clone(first) })
+            }
+            _ => first.clone(),
+        })
     }
 }
 

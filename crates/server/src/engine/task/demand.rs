@@ -13,6 +13,25 @@ use std::time::Duration;
 const MOST_REPLICAS_SHOWN: usize = 64;
 
 impl Engine {
+    /// Publishes its state, after messages were taken.
+    pub(super) fn show(&mut self, now: Time) {
+        let most_waiting = self.scheduler.most_waiting(now).map_or(u64::MAX, |items| items as u64);
+        self.published.set_most_waiting(most_waiting);
+        let scheduler = &self.scheduler;
+        let queued = scheduler.queued_items();
+        self.meters.queued_items.set(queued as i64);
+        self.meters.queued_bytes.set(scheduler.queued_bytes() as i64);
+        self.meters.lanes.set(scheduler.lanes() as i64);
+        self.meters.running_items.set(scheduler.len() as i64 - queued as i64);
+        self.meters.paused_items.set(scheduler.paused_items() as i64);
+        if let Some(steps) = &self.meters.steps {
+            steps.active_items.set(scheduler.active_items() as i64);
+        }
+        self.meters.ready_replicas.set(scheduler.replicas() as i64);
+        self.published.set_replicas(scheduler.replicas());
+        self.publish_demand(now, queued);
+    }
+
     /// Why a request cannot wait until the deployment, which has no replica because it was not used, has one. What a model asks
     /// was admitted before: it waits for as long as the requests behind it.
     pub(super) fn asleep(&self, timeout: Option<Duration>, is_asked: bool) -> Option<Refusal> {

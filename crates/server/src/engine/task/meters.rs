@@ -195,6 +195,11 @@ impl Meters {
         self.replicas.insert(replica, meters);
     }
 
+    /// The number of a replica among those of its deployment; 0 if it is not known.
+    pub(super) fn number(&self, replica: ReplicaId) -> u64 {
+        self.replicas.get(&replica).map_or(0, |replica| replica.number.into())
+    }
+
     /// A replica is lost.
     pub(super) fn replica_lost(&mut self, replica: ReplicaId) {
         if let Some(meters) = self.replicas.remove(&replica) {

@@ -35,14 +35,15 @@ impl Engine {
                 self.result(now, batch, took, result);
             }
             if is_last && !self.scheduler.has_batch(batch) {
-                self.joined_batch_ended(replica, batch);
+                self.joined_batch_ended(now, replica, batch);
             }
         }
     }
 
     /// The last item of those that joined together has ended.
-    fn joined_batch_ended(&mut self, replica: ReplicaId, batch: BatchId) {
-        self.answered.remove(&batch);
+    fn joined_batch_ended(&mut self, now: Time, replica: ReplicaId, batch: BatchId) {
+        let answered = self.answered.remove(&batch);
+        self.trace_end(now, answered.as_ref().and_then(|one| one.trace.as_ref()), None);
         if self.trials.remove(&replica) {
             report(&self.reports, WorkerEvent::Trial(replica, false));
         }

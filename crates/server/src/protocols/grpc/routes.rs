@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// Answers one call.
 pub(crate) async fn answer(exchange: Exchange<'_>, body: &mut Upload) -> Result<Reply, Problem> {
-    let Exchange { state, head, id, active } = exchange;
+    let Exchange { state, head, id, active, .. } = exchange;
     if let Err(failure) = head::check(head.version, &head.headers) {
         return Err(Problem::from(failure).instead_of(body));
     }
@@ -188,6 +188,11 @@ impl<'a> Question<'a> {
 pub(crate) fn is_call(path: &str) -> bool {
     let method = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE));
     matches!(method, Some("/ModelInfer" | "/ModelStreamInfer"))
+}
+
+/// The method whose messages are requests.
+pub(crate) fn is_stream(path: &str) -> bool {
+    path == stream::STREAM
 }
 
 /// Methods that answer without a key.

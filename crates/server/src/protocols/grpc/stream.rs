@@ -3,7 +3,6 @@
 
 pub(crate) mod messages;
 
-use crate::base::access_log::line::AccessLine;
 use crate::base::clock;
 use crate::base::ledger::Ledger;
 use crate::engine::deployment::ticket::Ticket;
@@ -23,6 +22,7 @@ use crate::protocols::grpc::waiting::{Counted, Waiting};
 use crate::protocols::reply::failure_log;
 use crate::protocols::reply::parts::body::OpenAnswer;
 use crate::protocols::reply::payload::Reply;
+use crate::protocols::reply::payload::span::{Followers, ServerSpan};
 use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::compression::Coding;
 use crate::protocols::request::headers as request_headers;
@@ -43,6 +43,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
+/// The path of a stream.
+pub(super) const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 /// Requests of one stream that are computed at once; it is then read no further.
 const AT_ONCE: usize = 64;
 
@@ -84,7 +86,7 @@ pub(crate) fn answer(
     ledger: Ledger,
 ) -> Reply {
     let is_strict = headers.get("triton_grpc_error").is_some_and(|value| value == "true");
-    let metadata = request_headers::metadata(id, headers, state.keys.as_deref());
+    let metadata = request_headers::metadata(id, headers, state.keys.as_deref(), None);
     let terms = Terms { request, is_strict, metadata, headers: Arc::new(headers.clone()) };
     let (pieces, sent) = mpsc::channel(2);
     let (failed, mut failure) = mpsc::channel(1);
@@ -214,10 +216,8 @@ async fn run(context: StreamContext, message: Packed, terms: Terms, turn: onesho
 }
 
 /// Says in the access log how a message was answered. The status of the stream has been sent before.
-fn end_line(line: &mut Option<Box<AccessLine>>, ticket: &Ticket) {
-    if let Some(line) = line {
-        line.end(ticket.ended(StatusCode::OK.as_u16()));
-    }
+fn end_line(followers: &mut Followers, ticket: &Ticket) {
+    followers.end(ticket, StatusCode::OK.as_u16());
 }
 
 /// The answer to one request of a stream.
@@ -229,7 +229,7 @@ enum Response {
 /// An answer of a message for each part.
 struct ResponseParts {
     answer: Box<OpenAnswer>,
-    line: Option<Box<AccessLine>>,
+    followers: Followers,
     /// Has the failure that ends the stream, if there is one.
     failure: Option<Arc<OnceLock<Failure>>>,
 }
@@ -237,36 +237,48 @@ struct ResponseParts {
 impl ResponseParts {
     /// Sends each part when it is made; a failure ends the stream.
     async fn send(self, context: &StreamContext) -> Result<(), Failure> {
-        let ResponseParts { answer, mut line, failure } = self;
+        let ResponseParts { answer, mut followers, failure } = self;
         let (mut body, ending) = answer.body(None);
         while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
             // An answer that takes long has nothing to say in between.
             let Some(data) = frame.into_data().ok().filter(|data| !data.is_empty()) else { continue };
-            line.iter_mut().for_each(|line| line.add_answer_bytes(data.len()));
+            followers.add_answer_bytes(data.len());
             let messages = context.waiting.add(MessagePieces::from_iter([data]));
             if context.pieces.send(Piece::Messages(messages)).await.is_err() {
                 return Ok(());
             }
         }
-        ending.take().iter().for_each(|ticket| end_line(&mut line, ticket));
+        ending.take().iter().for_each(|ticket| end_line(&mut followers, ticket));
         failure.and_then(|failure| failure.get().cloned()).map_or(Ok(()), Err)
     }
+}
+
+/// What follows one message, and its metadata: each message is one request, with its own line and its own span.
+fn follow(state: &ServerState, terms: &Terms) -> (Followers, Metadata) {
+    let line = state.access_log.as_ref().and_then(|log| log.begin());
+    let of_message = |traces| ServerSpan::of_message(traces, &terms.headers, &terms.metadata.request_id, STREAM);
+    let span = state.traces.as_ref().and_then(of_message);
+    let metadata = match &span {
+        Some(span) => terms.metadata.with_note(span.note().clone()),
+        None => terms.metadata.clone(),
+    };
+    (Followers { line, span }, metadata)
 }
 
 /// The answer to one message. A failure ends the stream.
 async fn compute(state: &ServerState, ledger: &Ledger, message: Packed, terms: &Terms) -> Result<Response, Failure> {
     let request_id = terms.metadata.request_id.text();
-    let mut line = state.access_log.as_ref().and_then(|log| log.begin());
-    if let Some(line) = &mut line {
+    let (mut followers, metadata) = follow(state, terms);
+    if let Some(line) = &mut followers.line {
         line.describe(&request_id, "grpc", None);
-        line.set_route("POST", "/inference.GRPCInferenceService/ModelStreamInfer");
+        line.set_route("POST", STREAM);
         line.request_bytes().store(message.message.len() as u64, Ordering::Relaxed);
     }
     let PlainMessage { message, received } = match message.plain(state).await {
         Ok(plain) => plain,
         Err(failure) => {
             failure_log::tell(&request_id, None, &failure);
-            end_line(&mut line, &state.unknown.refuse(failure.outcome));
+            end_line(&mut followers, &state.unknown.refuse(failure.outcome));
             return Err(failure);
         }
     };
@@ -274,18 +286,18 @@ async fn compute(state: &ServerState, ledger: &Ledger, message: Packed, terms: &
     let infer = GrpcInfer { state, received: &ledger.received, of_stream: Some(&of_stream) };
     let (failure, ticket) = match room::check(ledger, &state.options) {
         Ok(()) => {
-            let (metadata, headers) = (terms.metadata.clone(), &*terms.headers);
+            let headers = &*terms.headers;
             let began = Instant::now();
             let computing = Computing { state, ledger, active: None, metadata, headers, began };
             // The message itself is freed when it has been decoded.
             match computing.answer(&infer, &None, message, received, terms.request).await {
                 Ok(Answered::Whole(Computed { output, ticket })) => {
-                    end_line(&mut line, &ticket);
-                    line.iter_mut().for_each(|line| line.add_answer_bytes(output.iter().map(Bytes::len).sum()));
+                    end_line(&mut followers, &ticket);
+                    followers.add_answer_bytes(output.iter().map(Bytes::len).sum());
                     return Ok(Response::Whole(output));
                 }
                 Ok(Answered::InParts(answer)) => {
-                    return Ok(Response::InParts(ResponseParts { answer, line, failure: of_stream.failure }));
+                    return Ok(Response::InParts(ResponseParts { answer, followers, failure: of_stream.failure }));
                 }
                 Err(refused) => refused,
             }
@@ -296,7 +308,7 @@ async fn compute(state: &ServerState, ledger: &Ledger, message: Packed, terms: &
             (failure, ticket)
         }
     };
-    end_line(&mut line, &ticket);
+    end_line(&mut followers, &ticket);
     failure_log::tell(&request_id, ticket.deployment(), &failure);
     if terms.is_strict {
         return Err(failure);

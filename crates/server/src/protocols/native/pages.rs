@@ -7,12 +7,15 @@ use crate::engine::server_state::ServerState;
 use crate::protocols::reply::accept::Accept;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
+use crate::protocols::reply::problem::Problem;
+use crate::protocols::request::headers::quoted;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use jitney_core::config::manifest::Task;
 use jitney_core::scheduler::explanation::Explanation;
+use jitney_core::tables::outcome::Outcome;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -71,6 +74,7 @@ pub(crate) fn index(state: &ServerState, headers: &HeaderMap) -> Reply {
         ("GET /metrics", "metrics for Prometheus"),
         ("GET /config", "the options in force, where they came from, what was learned of batches, and the last ones"),
         ("GET /v2", "the Open Inference Protocol, over REST and gRPC: every deployment is a model of it"),
+        ("GET /trace/REQUEST_ID", "where the time of a traced request went, as JSON of OTLP"),
         ("GET /openapi.json", "the API of the deployments"),
         ("GET /docs", "the same for people"),
     ] {
@@ -154,6 +158,20 @@ pub(crate) async fn config(state: &ServerState) -> Reply {
         "server_sources": state.option_sources,
         "deployments": deployments,
     }))
+}
+
+/// `GET /trace/REQUEST_ID`
+pub(crate) fn trace(state: &ServerState, request_id: &str) -> Result<Reply, Problem> {
+    let asked = quoted(request_id.as_bytes());
+    let Some(traces) = &state.traces else {
+        let detail = "this server keeps no traces: start it with --trace-slow-ms, or set OTEL_TRACES_SAMPLER or \
+                      OTEL_EXPORTER_OTLP_ENDPOINT";
+        return Err(Problem::new(Outcome::NotFound, detail));
+    };
+    traces.find(request_id).map(|found| json_reply(&found)).ok_or_else(|| {
+        let detail = format!("no trace of request {asked} is among the last 1,000 that were kept");
+        Problem::new(Outcome::NotFound, detail)
+    })
 }
 
 /// `GET /docs`

@@ -1,11 +1,14 @@
 //! The body of an answer: one piece of known length, or a stream that ends with trailers.
 
-use crate::base::access_log::line::{AccessLine, Ended};
+pub(crate) mod span;
+
+use crate::base::access_log::line::Ended;
 use crate::engine::deployment::ticket::Ticket;
 use crate::engine::server_state::ServerState;
 use crate::protocols::connection::backlog;
 use crate::protocols::connection::backlog::ResponseBacklog;
 use crate::protocols::connection::socket::{Active, Activity};
+use crate::protocols::reply::payload::span::Followers;
 use crate::values::answer::Timing;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -39,8 +42,8 @@ pub(crate) struct ReplyBody {
     active: Option<Active>,
     /// Counts the request when the answer has been handed over, or dropped.
     ticket: Option<Ticket>,
-    /// Written to the access log when the answer has been handed over, or dropped.
-    line: Option<Box<AccessLine>>,
+    /// These end when the answer has been handed over, or dropped.
+    followers: Followers,
 }
 
 enum Content {
@@ -163,7 +166,7 @@ impl ReplyBody {
     }
 
     fn new(content: Content) -> ReplyBody {
-        ReplyBody { content, is_message: false, active: None, ticket: None, line: None }
+        ReplyBody { content, is_message: false, active: None, ticket: None, followers: Followers::default() }
     }
 
     /// Counts the request with this body.
@@ -171,16 +174,17 @@ impl ReplyBody {
         self.ticket = Some(ticket);
     }
 
-    /// Ends the line of its request in the access log with this body. `outcome` and `status` are those of an answer whose
-    /// request asked for no items.
-    pub(crate) fn log_with(&mut self, mut line: Box<AccessLine>, outcome: Option<Outcome>, status: u16) {
+    /// Ends what follows its request with this body. `outcome` and `status` are those of an answer whose request asked for no
+    /// items.
+    pub(crate) fn follow_with(&mut self, mut followers: Followers, outcome: Option<Outcome>, status: u16) {
         // An answer in parts has its ticket at its end. If that does not come, the client has left.
         let is_in_parts = matches!(self.content, Content::Stream(_, _, Some(_)));
         let (outcome, items) = if is_in_parts { (Some(Outcome::Cancelled), 1) } else { (outcome, 0) };
         let page = Ended { deployment: None, outcome, status, items, batch_size: 0 };
-        line.end(self.ticket.as_ref().map_or(page, |ticket| ticket.ended(status)));
-        line.add_answer_bytes(self.len().unwrap_or_default());
-        self.line = Some(line);
+        followers.end_page(page);
+        self.ticket.iter().for_each(|ticket| followers.end(ticket, status));
+        followers.add_answer_bytes(self.len().unwrap_or_default());
+        self.followers = followers;
     }
 
     /// How its request ended; `None` of an answer that asked for no items.
@@ -261,9 +265,7 @@ impl Drop for ReplyBody {
             }
             // The stream says how its request ends.
             self.content = Content::Whole(None);
-            if let (Some(ticket), Some(line)) = (ending.take(), &mut self.line) {
-                line.end(ticket.ended(200));
-            }
+            ending.take().iter().for_each(|ticket| self.followers.end(ticket, 200));
         }
     }
 }
@@ -277,7 +279,7 @@ impl Body for ReplyBody {
         match &mut body.content {
             Content::Whole(data) => {
                 let data = data.take();
-                drop((body.ticket.take(), body.line.take()));
+                drop((body.ticket.take(), std::mem::take(&mut body.followers)));
                 Poll::Ready(data.map(|data| Ok(Frame::data(data))))
             }
             Content::Stream(stream, account, ending) => {
@@ -288,14 +290,12 @@ impl Body for ReplyBody {
                 if let Some(account) = account {
                     ready!(account.poll_end(&mut frame, cx));
                 }
-                if let (Some(ticket), Some(line)) = (ending.as_ref().and_then(Ending::take), &mut body.line) {
-                    // The status left with the head, whatever came later.
-                    line.end(ticket.ended(200));
-                }
-                match (&mut body.line, &frame) {
-                    (Some(line), Some(Ok(frame))) => line.add_answer_bytes(frame.data_ref().map_or(0, Bytes::len)),
-                    (line, None) => drop(line.take()),
-                    _ => {}
+                // The status left with the head, whatever came later.
+                ending.as_ref().and_then(Ending::take).iter().for_each(|ticket| body.followers.end(ticket, 200));
+                match &frame {
+                    Some(Ok(frame)) => body.followers.add_answer_bytes(frame.data_ref().map_or(0, Bytes::len)),
+                    None => drop(std::mem::take(&mut body.followers)),
+                    Some(Err(_)) => {}
                 }
                 let counted = |data| match &*account {
                     Some(account) => account.counted(data),

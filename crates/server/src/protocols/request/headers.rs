@@ -1,6 +1,8 @@
 //! The headers of jitney's own in requests.
 
 use crate::base::keys::Keys;
+use crate::base::traces::notes::TraceNote;
+use crate::protocols::reply::payload::span::{TRACE, trace_state};
 use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::request::api_key;
 use crate::values::answer::Failure;
@@ -14,18 +16,29 @@ use std::time::Duration;
 
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
 const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
-const TRACE: HeaderName = HeaderName::from_static("traceparent");
 
 /// The longest `traceparent` that is passed on; version 0 of it has 55 bytes.
 const TRACE_BYTES: usize = 128;
 
 /// What a worker reads of a request, except for headers that its deployment asks for. A trace context that is not one is left
-/// out.
-pub(crate) fn metadata(id: &RequestId, headers: &HeaderMap, keys: Option<&Keys>) -> Metadata {
-    let trace = headers.get(TRACE).and_then(|value| value.to_str().ok()).filter(|text| text.len() <= TRACE_BYTES);
+/// out. `note` is there if this server traces the request: then its spans are between those of the client and of the model.
+pub(crate) fn metadata(id: &RequestId, headers: &HeaderMap, keys: Option<&Keys>, note: Option<&TraceNote>) -> Metadata {
+    let trace = if note.is_none() { trace_text(headers) } else { Box::default() };
     let key_name = keys.map(|keys| api_key::name(keys, headers)).unwrap_or_default();
-    let further = FurtherMetadata { trace: trace.unwrap_or_default().into(), key_name, headers: Vec::new() };
+    let further = FurtherMetadata { trace, key_name, headers: Vec::new(), note: note.cloned() };
     Metadata::new(id.call_id(), further)
+}
+
+/// The trace context of a client as models get it, unread.
+fn trace_text(headers: &HeaderMap) -> Box<str> {
+    let Some(parent) = headers.get(TRACE).and_then(|value| value.to_str().ok()) else { return Box::default() };
+    if parent.len() > TRACE_BYTES {
+        return Box::default();
+    }
+    match &*trace_state(headers) {
+        "" => parent.into(),
+        state => format!("{parent}\n{state}").into(),
+    }
 }
 
 /// The metadata of a request, together with those of its headers that have these names. Values of one name are joined,
@@ -115,7 +128,7 @@ mod tests {
         let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let of = |trace: &str| {
             let headers = HeaderMap::from_iter([(TRACE, HeaderValue::from_str(trace).unwrap())]);
-            metadata(&RequestId::Given(HeaderValue::from_static("mine")), &headers, None)
+            metadata(&RequestId::Given(HeaderValue::from_static("mine")), &headers, None, None)
         };
         let found = of(trace);
         assert_eq!((&*found.request_id.text(), &*found.further.unwrap().trace), ("mine", trace));

@@ -1,13 +1,13 @@
 //! A request before its answer: which protocol it speaks, which deployment its path names, and how it ends if its client
 //! leaves at once.
 
-use crate::base::access_log::line::AccessLine;
 use crate::engine::catalogue::MANY;
 use crate::engine::deployment::Deployment;
 use crate::engine::server_state::ServerState;
-use crate::protocols::open_inference;
+use crate::protocols::reply::payload::span::{Followers, ServerSpan};
 use crate::protocols::reply::request_id::RequestId;
 use crate::protocols::routing::protocol::Protocol;
+use crate::protocols::{grpc, open_inference};
 use crate::values::text::decoded;
 use hyper::http::request::Parts;
 use jitney_core::tables::outcome::Outcome;
@@ -20,31 +20,37 @@ use std::sync::Arc;
 pub(super) struct Arrived {
     pub(super) state: Arc<ServerState>,
     pub(super) head: Parts,
-    /// Its line in the access log, if it has one, until the answer takes it.
-    pub(super) line: Option<Box<AccessLine>>,
+    /// Its line in the access log and its span, if it has these, until the answer takes them.
+    pub(super) followers: Followers,
     has_begun: bool,
 }
 
 impl Arrived {
     pub(super) fn new(state: Arc<ServerState>, head: Parts) -> Arrived {
         let line = state.access_log.as_ref().and_then(|log| log.begin());
-        Arrived { state, head, line, has_begun: false }
+        Arrived { state, head, followers: Followers { line, span: None }, has_begun: false }
     }
 
     /// Finds out what it is. From here on its answer counts it.
     pub(super) fn begin(&mut self) -> (Protocol, RequestId) {
         self.has_begun = true;
-        let Arrived { state, head, line, .. } = self;
+        let Arrived { state, head, followers, .. } = self;
         let id = RequestId::of(&head.headers);
         let protocol = Protocol::of(
             head,
             |name| state.catalogue().is_none_or(|catalogue| catalogue.get(name).is_some()),
             |path| state.catalogue().is_some_and(|catalogue| catalogue.is_own_path(path)),
         );
-        if let Some(line) = line {
+        if let Some(line) = &mut followers.line {
             let deployment = named(state, head, protocol);
             line.describe(&id.text(), protocol.name(), deployment.as_ref().map(|found| &*found.manifest.name));
             line.set_route(head.method.as_str(), head.uri.path());
+        }
+        // In a gRPC stream each message is one request.
+        let is_request = |path: &str| protocol.is_call(&head.method, path) && !grpc::routes::is_stream(path);
+        if let Some(traces) = state.traces.as_ref().filter(|_| is_request(head.uri.path())) {
+            let is_encrypted = state.options.tls_cert.is_some();
+            followers.span = ServerSpan::begin(traces, head, &id, protocol.name(), is_encrypted);
         }
         (protocol, id)
     }

@@ -1,6 +1,5 @@
 //! From a request to the function that answers it: through the gate, to its protocol, and there by path and method.
 
-use crate::base::access_log::line::AccessLine;
 use crate::base::refusal_pacing::is_refusal;
 use crate::engine::catalogue::MANY;
 use crate::engine::deployment::ticket::{OutcomeCounts, Ticket};
@@ -16,6 +15,7 @@ use crate::protocols::native::pages;
 use crate::protocols::openapi::document;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::payload::ReplyBody;
+use crate::protocols::reply::payload::span::Followers;
 use crate::protocols::reply::problem::Problem;
 use crate::protocols::routing::arrived::{Arrived, Shape, called, name, named};
 use crate::protocols::routing::cors::Origins;
@@ -78,7 +78,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let stream = http2.then(|| activity.opened.open(&activity.ledger.untaken));
         let mut body = Upload::new(body, http2, activity.ledger.received.clone());
         let mut arrived = Arrived::new(self.state.clone(), head);
-        if let Some(line) = &arrived.line {
+        if let Some(line) = &arrived.followers.line {
             body.count_in(line.request_bytes());
         }
         Box::pin(async move {
@@ -95,8 +95,8 @@ impl hyper::service::Service<Request<Incoming>> for Service {
                     active.leave_unread();
                 }
             }
-            if let Some(line) = arrived.line.take() {
-                end_line(line, &mut reply);
+            if arrived.followers.line.is_some() || arrived.followers.span.is_some() {
+                follow(std::mem::take(&mut arrived.followers), &mut reply);
             }
             reply.body_mut().hand_over(active, &arrived.state, &activity, stream);
             Ok(reply)
@@ -105,20 +105,23 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 }
 
 const READ: &str = "GET, HEAD";
+/// Behind this stands the id of a request. No deployment can be called so: its path has one part, or is a route that its author chose.
+const TRACE: &str = "trace/";
 
-/// Says in the access log how a request ended.
-fn end_line(line: Box<AccessLine>, reply: &mut Reply) {
+/// Says how a request ended to what follows it.
+fn follow(followers: Followers, reply: &mut Reply) {
     // Not every answer with a reason is counted as one of a call.
     let reason = reply.headers().get("x-jitney-reason").and_then(|reason| reason.to_str().ok());
     let (outcome, status) = (reason.and_then(Outcome::from_reason), reply.status().as_u16());
-    reply.body_mut().log_with(line, outcome, status);
+    reply.body_mut().follow_with(followers, outcome, status);
 }
 
 /// The answer to one request, whatever its protocol.
 async fn answer(arrived: &mut Arrived, own_host: Option<&str>, body: &mut Upload, active: &Active) -> Reply {
     let (protocol, id) = arrived.begin();
-    let Arrived { state, head, .. } = &*arrived;
-    let exchange = Exchange { state, head, id: &id, active };
+    let Arrived { state, head, followers, .. } = &*arrived;
+    let note = followers.span.as_ref().map(|span| span.note());
+    let exchange = Exchange { state, head, id: &id, note, active };
     let mut reply = if let Err(stop) = gate::pass(state, own_host, protocol, head) {
         stopped(exchange, protocol, stop, body)
     } else {
@@ -207,6 +210,7 @@ async fn page(state: &ServerState, head: &Parts) -> Result<Reply, Problem> {
         "config" => pages::config(state).await,
         "docs" => pages::docs(),
         "openapi.json" => document::page(state),
+        name if is_read && name.starts_with(TRACE) => return pages::trace(state, &name[TRACE.len()..]),
         name => return Err(not_a_page(state, head, name)),
     };
     Ok(reply)

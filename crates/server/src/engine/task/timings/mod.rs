@@ -1,5 +1,7 @@
 //! How long an item waited and ran, in its answer and in messages.
 
+pub(super) mod spans;
+
 use crate::engine::reply::ReplySender;
 use crate::engine::task::pending::Pending;
 use crate::values::answer::{Answer, Failure, Timing};

@@ -1,0 +1,534 @@
+//! What is noted of requests and of batches while they run. When nothing refers to a note any more, all is known, and it goes to its
+//! keeper.
+
+use crate::base::traces::context::{PARENT_BYTES, TraceContext, fresh};
+use crate::base::traces::messages::{KeyValue, Link};
+use jitney_core::tables::outcome::Outcome;
+use smallvec::SmallVec;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// Why a request is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Its caller or the ratio says so.
+    Sampled,
+    Slow,
+    Failed,
+}
+
+impl Kept {
+    /// As an attribute.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Kept::Sampled => "sampled",
+            Kept::Slow => "slow",
+            Kept::Failed => "failed",
+        }
+    }
+}
+
+/// What is decided about a request that is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) kept: Kept,
+    pub(crate) is_logged: bool,
+    /// The median of its deployment.
+    pub(crate) usual: Option<Duration>,
+}
+
+/// What a keeper gets.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    Request(Box<FinishedRequest>),
+    Batch(Box<FinishedBatch>),
+    /// Everything so far is to be sent at once.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Decides which requests are kept, and takes what was noted of them.
+pub(crate) trait Keeper: Debug + Send + Sync {
+    /// Whether a request that has ended is kept.
+    fn judge(&self, request: &RequestTrace, deployment: &str, outcome: Option<Outcome>, at: Instant)
+    -> Option<Verdict>;
+
+    /// Takes a note. It does not block.
+    fn finish(&self, finished: Finished);
+}
+
+/// Links of one span, as other libraries bound them.
+const MOST_LINKS: usize = 128;
+
+/// What is known about a batch when it is launched.
+#[derive(Debug)]
+pub(crate) struct BatchLaunch {
+    pub(crate) deployment: String,
+    /// Its number in the deployment.
+    pub(crate) number: u64,
+    /// The number of its replica among those of the deployment.
+    pub(crate) replica: u64,
+    /// Why it was closed.
+    pub(crate) reason: &'static str,
+    pub(crate) items: u64,
+    pub(crate) cost: u64,
+    pub(crate) padded_cost: u64,
+    /// For how long a replica had been idle while the items waited.
+    pub(crate) held: Duration,
+    /// Items that stayed in the queue.
+    pub(crate) left_waiting: u64,
+    /// Replicas that were up.
+    pub(crate) replicas: usize,
+    pub(crate) launched: Instant,
+}
+
+/// How long its worker spent in each stage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stages {
+    pub(crate) decode: Duration,
+    pub(crate) predict: Duration,
+    pub(crate) encode: Duration,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BatchEnded {
+    pub(crate) at: Option<Instant>,
+    /// `None` if the worker did not say.
+    pub(crate) stages: Option<Stages>,
+    /// Why it has no results.
+    pub(crate) lost: Option<String>,
+}
+
+/// The requests of it that were kept.
+#[derive(Debug, Default)]
+pub(crate) struct Riders {
+    pub(crate) links: Vec<Link>,
+    pub(crate) dropped: u32,
+    /// Their ids, for who looks for the trace of a request.
+    pub(crate) request_ids: Vec<Arc<str>>,
+}
+
+/// A batch while its requests refer to it.
+#[derive(Debug)]
+pub(crate) struct BatchTrace {
+    keeper: Arc<dyn Keeper>,
+    /// The span of the whole batch.
+    pub(crate) context: TraceContext,
+    /// The span of `predict`, below which the model's own spans hang if the batch is one of several requests.
+    pub(crate) predict: u64,
+    /// `None` once it is over.
+    facts: Option<Box<BatchLaunch>>,
+    ended: Mutex<BatchEnded>,
+    riders: Mutex<Riders>,
+}
+
+impl BatchTrace {
+    /// A batch that is launched now.
+    pub(crate) fn new(keeper: Arc<dyn Keeper>, is_sampled: bool, facts: BatchLaunch) -> Arc<BatchTrace> {
+        Arc::new(BatchTrace {
+            keeper,
+            context: TraceContext { is_sampled, ..TraceContext::root() },
+            predict: fresh(),
+            facts: Some(Box::new(facts)),
+            ended: Mutex::default(),
+            riders: Mutex::default(),
+        })
+    }
+
+    /// What was known at its launch.
+    pub(crate) fn facts(&self) -> &BatchLaunch {
+        self.facts.as_ref().expect("there until it is dropped")
+    }
+
+    /// The `traceparent` for those of its spans that belong to no single request.
+    pub(crate) fn traceparent(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        TraceContext { span: self.predict, ..self.context }.write(&mut text);
+        text
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BatchEnded> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its worker is done with it.
+    pub(crate) fn end(&self, now: Instant, stages: Option<Stages>) {
+        let mut ended = self.lock();
+        (ended.at, ended.stages) = (Some(now), stages);
+    }
+
+    /// Its worker is lost.
+    pub(crate) fn lost(&self, now: Instant, why: String) {
+        let mut ended = self.lock();
+        (ended.at, ended.lost) = (Some(now), Some(why));
+    }
+
+    /// How it has ended.
+    pub(crate) fn ended(&self) -> BatchEnded {
+        self.lock().clone()
+    }
+
+    /// A request that has items in it is kept.
+    pub(crate) fn keep(&self, rider: Link, request_id: &Arc<str>) {
+        let mut riders = self.riders.lock().unwrap_or_else(PoisonError::into_inner);
+        if riders.links.len() < MOST_LINKS {
+            riders.links.push(rider);
+            riders.request_ids.push(request_id.clone());
+        } else {
+            riders.dropped += 1;
+        }
+    }
+}
+
+impl Drop for BatchTrace {
+    fn drop(&mut self) {
+        let riders = std::mem::take(self.riders.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let ended = std::mem::take(self.ended.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let Some(facts) = self.facts.take().filter(|_| !riders.links.is_empty()) else { return };
+        let (context, predict) = (self.context, self.predict);
+        self.keeper.finish(Finished::Batch(Box::new(FinishedBatch { context, predict, facts, ended, riders })));
+    }
+}
+
+/// A batch that is over, of which a request was kept.
+#[derive(Debug)]
+pub(crate) struct FinishedBatch {
+    pub(crate) context: TraceContext,
+    pub(crate) predict: u64,
+    pub(crate) facts: Box<BatchLaunch>,
+    pub(crate) ended: BatchEnded,
+    pub(crate) riders: Riders,
+}
+
+/// Batches that are noted of one request; one of many items may have more.
+const MOST_RIDES: usize = 64;
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct RequestTrace {
+    pub(crate) keeper: Arc<dyn Keeper>,
+    /// Its own span.
+    pub(crate) context: TraceContext,
+    /// The span of its caller; 0 without one.
+    pub(super) parent: u64,
+    /// Its `tracestate`.
+    pub(super) state: Box<str>,
+    /// Whether it may be kept because it is slow or fails.
+    pub(super) may_be_kept: bool,
+    pub(super) began: Instant,
+    pub(super) facts: Mutex<RequestNotes>,
+}
+
+/// What happened to it.
+#[derive(Debug, Default)]
+pub(crate) struct RequestNotes {
+    /// Items that waited before it.
+    pub(crate) ahead: u64,
+    /// The batches that its items were in, in the order of their launches.
+    pub(crate) rides: SmallVec<[Ride; 1]>,
+    /// Further batches.
+    pub(crate) left_out: u64,
+    /// `None` if it is not kept.
+    pub(crate) ended: Option<Box<RequestEnded>>,
+}
+
+/// The items of one request in one batch.
+#[derive(Debug)]
+pub(crate) struct Ride {
+    pub(crate) batch: Arc<BatchTrace>,
+    /// The span above.
+    pub(crate) parent: u64,
+    pub(crate) span: u64,
+    /// The span of `predict`, below which the spans of the model hang.
+    pub(crate) predict: u64,
+    pub(crate) items: u64,
+    /// How many items of the batch stand before its first one.
+    pub(crate) position: u64,
+    /// 1, or more if the items were in a batch before that gave no result.
+    pub(crate) attempt: u64,
+    /// When its first item entered the queue; `None` if the batch gave it no result.
+    pub(crate) arrival: Option<Instant>,
+    /// When the batch began to run.
+    pub(crate) began: Instant,
+    pub(crate) results: Option<Instant>,
+    pub(crate) predict_took: Duration,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) struct RequestEnded {
+    pub(crate) at: Instant,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) kept: Kept,
+    /// Whether the log has a line about it.
+    pub(crate) is_logged: bool,
+    /// The median of its deployment.
+    pub(crate) usual: Option<Duration>,
+    /// How long it was in the queue, for one that was in no batch.
+    pub(crate) queue: Duration,
+    pub(crate) description: Description,
+}
+
+/// What its protocol says of it.
+#[derive(Debug)]
+pub(crate) struct Description {
+    pub(crate) request_id: Arc<str>,
+    pub(crate) name: String,
+    pub(crate) attributes: Vec<KeyValue>,
+    /// Whether the status of the answer says that the server failed.
+    pub(crate) is_error: bool,
+}
+
+impl RequestTrace {
+    fn lock(&self) -> MutexGuard<'_, RequestNotes> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The request has ended. `describe` is asked if it is kept.
+    pub(crate) fn end(
+        &self,
+        deployment: &str,
+        outcome: Option<Outcome>,
+        queue: Duration,
+        describe: impl FnOnce() -> Description,
+    ) {
+        let at = Instant::now();
+        let Some(verdict) = self.keeper.judge(self, deployment, outcome, at) else { return };
+        let description = describe();
+        let (kept, is_logged, usual) = (verdict.kept, verdict.is_logged, verdict.usual);
+        let ended = RequestEnded { at, outcome, kept, is_logged, usual, queue, description };
+        self.lock().ended = Some(Box::new(ended));
+    }
+}
+
+impl Drop for RequestTrace {
+    fn drop(&mut self) {
+        let facts = std::mem::take(self.facts.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if facts.ended.is_none() {
+            return;
+        }
+        let (context, parent, began) = (self.context, self.parent, self.began);
+        let state = std::mem::take(&mut self.state);
+        let finished = FinishedRequest { context, parent, state, began, facts };
+        self.keeper.finish(Finished::Request(Box::new(finished)));
+    }
+}
+
+/// A request that is over and kept.
+#[derive(Debug)]
+pub(crate) struct FinishedRequest {
+    pub(crate) context: TraceContext,
+    pub(crate) parent: u64,
+    pub(crate) state: Box<str>,
+    pub(crate) began: Instant,
+    pub(crate) facts: RequestNotes,
+}
+
+/// A request as its items have it.
+#[derive(Clone, Debug)]
+pub struct TraceNote {
+    pub(crate) request: Arc<RequestTrace>,
+    /// The span below which the spans of these items hang.
+    parent: u64,
+}
+
+impl PartialEq for TraceNote {
+    fn eq(&self, other: &TraceNote) -> bool {
+        Arc::ptr_eq(&self.request, &other.request) && self.parent == other.parent
+    }
+}
+
+impl Eq for TraceNote {}
+
+impl TraceNote {
+    /// Of the items that its client sent.
+    pub(crate) fn new(request: Arc<RequestTrace>) -> TraceNote {
+        let parent = request.context.span;
+        TraceNote { request, parent }
+    }
+
+    /// Of what a model asks for these items, in `predict` of this span.
+    pub(crate) fn below(&self, span: u64) -> TraceNote {
+        TraceNote { request: self.request.clone(), parent: span }
+    }
+
+    /// Writes what a model gets behind its length: a `traceparent`, and behind a line feed the `tracestate` if there is one.
+    /// Without a span of its own an item has that of its request.
+    pub(crate) fn write(&self, span: u64, text: &mut Vec<u8>) {
+        let state = &self.request.state;
+        let length = PARENT_BYTES + if state.is_empty() { 0 } else { 1 + state.len() };
+        text.extend_from_slice(&(length as u32).to_le_bytes());
+        let span = if span == 0 { self.parent } else { span };
+        TraceContext { span, ..self.request.context }.write(text);
+        if !state.is_empty() {
+            text.push(b'\n');
+            text.extend_from_slice(state.as_bytes());
+        }
+    }
+
+    /// An item enters a queue behind so many others.
+    pub(crate) fn entered(&self, ahead: usize) {
+        let mut facts = self.request.lock();
+        facts.ahead = facts.ahead.max(ahead as u64);
+    }
+
+    /// An item is launched at this place of a batch; `before` is the batch that it was in before. Returns the span of `predict`.
+    pub(crate) fn launched(&self, batch: &Arc<BatchTrace>, before: Option<&Arc<BatchTrace>>, position: usize) -> u64 {
+        let mut facts = self.request.lock();
+        if let Some(ride) = facts.rides.iter_mut().rev().find(|ride| ride.is(batch, self.parent)) {
+            ride.items += 1;
+            return ride.predict;
+        }
+        if facts.rides.len() >= MOST_RIDES {
+            facts.left_out += 1;
+            return self.parent;
+        }
+        let earlier = before.and_then(|before| facts.rides.iter().rev().find(|ride| ride.is(before, self.parent)));
+        let ride = Ride {
+            batch: batch.clone(),
+            parent: self.parent,
+            span: fresh(),
+            predict: fresh(),
+            items: 1,
+            position: position as u64,
+            attempt: earlier.map_or(1, |ride| ride.attempt + 1),
+            arrival: None,
+            began: batch.facts().launched,
+            results: None,
+            predict_took: Duration::ZERO,
+        };
+        let predict = ride.predict;
+        facts.rides.push(ride);
+        predict
+    }
+
+    /// An item of this batch has its result, or fails there. It entered the queue at `arrival`, and the batch began to run at `began`.
+    pub(crate) fn answered(&self, batch: &Arc<BatchTrace>, times: [Instant; 3], predict: Duration) {
+        let [arrival, began, results] = times;
+        let mut facts = self.request.lock();
+        if let Some(ride) = facts.rides.iter_mut().rev().find(|ride| ride.is(batch, self.parent)) {
+            ride.arrival = Some(ride.arrival.map_or(arrival, |earlier| earlier.min(arrival)));
+            ride.began = ride.results.map_or(began, |_| ride.began.min(began));
+            ride.results = Some(ride.results.map_or(results, |earlier| earlier.max(results)));
+            ride.predict_took = ride.predict_took.max(predict);
+        }
+    }
+}
+
+impl Ride {
+    fn is(&self, batch: &Arc<BatchTrace>, parent: u64) -> bool {
+        Arc::ptr_eq(&self.batch, batch) && self.parent == parent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::traces::otlp::spans;
+
+    #[derive(Debug, Default)]
+    struct KeepsAll(Mutex<Vec<Finished>>);
+
+    impl Keeper for KeepsAll {
+        fn judge(&self, _: &RequestTrace, _: &str, _: Option<Outcome>, _: Instant) -> Option<Verdict> {
+            Some(Verdict { kept: Kept::Sampled, is_logged: true, usual: None })
+        }
+
+        fn finish(&self, finished: Finished) {
+            self.0.lock().unwrap().push(finished);
+        }
+    }
+
+    fn note(keeper: &Arc<KeepsAll>) -> TraceNote {
+        TraceNote::new(Arc::new(RequestTrace {
+            keeper: keeper.clone(),
+            context: TraceContext::root(),
+            parent: 0,
+            state: "a=1".into(),
+            may_be_kept: true,
+            began: Instant::now(),
+            facts: Mutex::default(),
+        }))
+    }
+
+    fn batch(keeper: &Arc<KeepsAll>) -> Arc<BatchTrace> {
+        let launch = BatchLaunch {
+            deployment: "m".into(),
+            number: 1,
+            replica: 0,
+            reason: "full",
+            items: 130,
+            cost: 130,
+            padded_cost: 130,
+            held: Duration::ZERO,
+            left_waiting: 0,
+            replicas: 1,
+            launched: Instant::now(),
+        };
+        BatchTrace::new(keeper.clone(), true, launch)
+    }
+
+    fn end(note: &TraceNote) {
+        let description =
+            Description { request_id: "r".into(), name: "POST /m".into(), attributes: Vec::new(), is_error: false };
+        note.request.end("m", Some(Outcome::Ok), Duration::ZERO, || description);
+    }
+
+    fn taken(keeper: &KeepsAll) -> Vec<Finished> {
+        std::mem::take(&mut *keeper.0.lock().unwrap())
+    }
+
+    #[test]
+    fn a_batch_is_finished_after_its_requests_and_has_a_bounded_number_of_links() {
+        let keeper = Arc::new(KeepsAll::default());
+        let batch = batch(&keeper);
+        let notes: Vec<TraceNote> = (0..130).map(|_| note(&keeper)).collect();
+        for (position, note) in notes.iter().enumerate() {
+            note.launched(&batch, None, position);
+            end(note);
+        }
+        batch.end(Instant::now(), None);
+        drop(batch);
+        assert!(taken(&keeper).is_empty(), "its requests are still referred to");
+        drop(notes);
+        let requests = taken(&keeper);
+        assert_eq!(requests.len(), 130);
+        for finished in requests {
+            let Finished::Request(request) = finished else { panic!("a request") };
+            let built = spans::of_request(*request).unwrap();
+            assert_eq!(built.spans[0].trace_state, "a=1");
+            assert!(built.line.unwrap().ends_with("(request r)"));
+        }
+        let [Finished::Batch(batch)] = &taken(&keeper)[..] else { panic!("the batch") };
+        assert_eq!((batch.riders.links.len(), batch.riders.dropped), (MOST_LINKS, 2));
+    }
+
+    #[test]
+    fn a_request_of_many_batches_notes_some_and_counts_the_others() {
+        let keeper = Arc::new(KeepsAll::default());
+        let note = note(&keeper);
+        let batches: Vec<_> = (0..MOST_RIDES + 5).map(|_| batch(&keeper)).collect();
+        let spans: Vec<u64> = batches.iter().map(|batch| note.launched(batch, None, 0)).collect();
+        assert_eq!(note.launched(&batches[3], None, 1), spans[3], "items of one request in one batch share a span");
+        assert_eq!(note.launched(&batches[MOST_RIDES], None, 0), note.request.context.span);
+        let again = note.launched(&batch(&keeper), Some(&batches[0]), 0);
+        assert_eq!(again, note.request.context.span, "no room for it either");
+        end(&note);
+        drop(note);
+        let [Finished::Request(request)] = &taken(&keeper)[..] else { panic!("the request") };
+        assert_eq!(
+            (request.facts.rides.len(), request.facts.left_out, request.facts.rides[3].items),
+            (MOST_RIDES, 7, 2)
+        );
+    }
+
+    #[test]
+    fn a_request_that_is_not_over_is_not_kept() {
+        let keeper = Arc::new(KeepsAll::default());
+        drop(note(&keeper));
+        assert!(taken(&keeper).is_empty());
+    }
+}

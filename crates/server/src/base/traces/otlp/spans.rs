@@ -1,0 +1,237 @@
+//! Spans, made of what was noted of a request or of a batch.
+
+use crate::base::traces::context::{TraceContext, fresh};
+use crate::base::traces::messages::{ERROR, Event, INTERNAL, KeyValue, SERVER, Span, Status, attribute};
+use crate::base::traces::notes::{BatchLaunch, FinishedBatch, FinishedRequest, RequestEnded, Ride, Stages};
+use crate::base::traces::why::{Story, sentence};
+use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::tables::outcome::Outcome;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
+
+/// The spans of one trace, or of the part of it that this server knows.
+#[derive(Debug)]
+pub(crate) struct Built {
+    /// The requests by whose ids it is found.
+    pub(crate) request_ids: Vec<Arc<str>>,
+    pub(crate) spans: Vec<Span>,
+    /// A line for the log.
+    pub(crate) line: Option<String>,
+}
+
+/// Turns instants into the time of day.
+#[derive(Clone, Copy, Debug)]
+struct Calendar {
+    now: Instant,
+    unix_ns: u64,
+}
+
+impl Calendar {
+    fn new() -> Calendar {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Calendar { now: Instant::now(), unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX) }
+    }
+
+    fn ns(self, at: Instant) -> u64 {
+        let ago = u64::try_from((self.now - at).as_nanos()).unwrap_or(u64::MAX);
+        self.unix_ns.saturating_sub(ago)
+    }
+}
+
+/// Makes spans of one trace.
+struct Builder {
+    calendar: Calendar,
+    trace: TraceContext,
+    state: String,
+    spans: Vec<Span>,
+}
+
+impl Builder {
+    fn queue(&mut self, parent: u64, times: (Instant, Instant), ahead: u64) {
+        self.add("queue", fresh(), parent, times).attributes.push(attribute("jitney.ahead", ahead));
+    }
+
+    /// The part of a request in one batch.
+    fn ride(&mut self, ride: &Ride, at_most: Instant) {
+        let (calendar, ended) = (self.calendar, ride.batch.ended());
+        let times = (ride.began, end_of(ride, at_most));
+        let span = self.add("batch", ride.span, ride.parent, times);
+        span.attributes = batch_attributes(ride.batch.facts());
+        span.attributes.push(attribute("jitney.batch.position", ride.position));
+        span.attributes.push(attribute("jitney.attempt", ride.attempt));
+        span.attributes.push(attribute("jitney.items", ride.items));
+        span.links.push(ride.batch.context.link());
+        if let (Some(lost), None) = (ended.lost, ride.results) {
+            let name = format!("worker lost: {lost}");
+            let event = Event { time_unix_nano: calendar.ns(times.1), name: name.clone(), attributes: Vec::new() };
+            span.events.push(event);
+            span.status = Some(Status { message: name, code: ERROR });
+        }
+        let took = if ride.predict_took.is_zero() { times.1 - times.0 } else { ride.predict_took };
+        let unknown = Stages { decode: Duration::ZERO, predict: took, encode: Duration::ZERO };
+        self.stages(ride.span, ride.predict, times, ended.stages.unwrap_or(unknown));
+    }
+
+    fn new(trace: TraceContext, state: &str) -> Builder {
+        Builder { calendar: Calendar::new(), trace, state: state.to_owned(), spans: Vec::with_capacity(8) }
+    }
+
+    fn add(&mut self, name: &str, id: u64, parent: u64, times: (Instant, Instant)) -> &mut Span {
+        let (start, end) = times;
+        self.spans.push(Span {
+            trace_id: self.trace.trace.to_be_bytes().to_vec(),
+            span_id: id.to_be_bytes().to_vec(),
+            parent_span_id: if parent == 0 { Vec::new() } else { parent.to_be_bytes().to_vec() },
+            trace_state: self.state.clone(),
+            name: name.to_owned(),
+            kind: INTERNAL,
+            start_time_unix_nano: self.calendar.ns(start),
+            end_time_unix_nano: self.calendar.ns(end.max(start)),
+            flags: u32::from(self.trace.is_sampled),
+            ..Span::default()
+        });
+        let last = self.spans.len() - 1;
+        &mut self.spans[last]
+    }
+
+    /// The stages of a worker in this order. What they leave of the time is the link: half of it before them, half behind.
+    fn stages(&mut self, parent: u64, predict: u64, times: (Instant, Instant), stages: Stages) {
+        let (start, end) = times;
+        let Stages { decode, predict: took, encode } = stages;
+        let link = (end - start).saturating_sub(decode + took + encode);
+        let mut at = start + link / 2;
+        for (name, id, length) in [("decode", fresh(), decode), ("predict", predict, took), ("encode", fresh(), encode)]
+        {
+            // An item may have its result before the others of its batch.
+            let until = (at + length).min(end);
+            if !length.is_zero() || name == "predict" {
+                self.add(name, id, parent, (at, until));
+            }
+            at = until;
+        }
+    }
+}
+
+/// The spans of a request.
+pub(crate) fn of_request(request: FinishedRequest) -> Option<Built> {
+    let FinishedRequest { context, parent, state, began, mut facts } = request;
+    let ended = facts.ended.take()?;
+    facts.rides.iter_mut().for_each(|ride| ride.began = ride.began.clamp(began, ended.at));
+    let own: Vec<&Ride> = facts.rides.iter().filter(|ride| ride.parent == context.span).collect();
+    let entered = own.iter().filter_map(|ride| ride.arrival).min().or_else(|| own.first().map(|ride| ride.began));
+    let entered = entered.or_else(|| ended.at.checked_sub(ended.queue)).unwrap_or(ended.at).clamp(began, ended.at);
+    let results = own.iter().map(|ride| end_of(ride, ended.at)).max();
+    let story = story(&ended, &own, [began, entered, results.unwrap_or(ended.at)], facts.ahead);
+    let has_failed = ended.outcome.is_some_and(|outcome| outcome != Outcome::Ok);
+    let why = (ended.is_logged || has_failed).then(|| sentence(&story));
+
+    let mut builder = Builder::new(context, &state);
+    let root = builder.add(&ended.description.name, context.span, parent, (began, ended.at));
+    describe(root, &ended, why.as_deref(), own.len() as u64 + facts.left_out);
+    builder.add("receive", fresh(), context.span, (began, entered));
+    if own.is_empty() && !ended.queue.is_zero() {
+        builder.queue(context.span, (entered, ended.at), facts.ahead);
+    }
+    for ride in &facts.rides {
+        // After a loss an item waits again.
+        let is_before = |other: &&Ride| other.parent == ride.parent && other.attempt + 1 == ride.attempt;
+        let is_own = ride.parent == context.span;
+        let waits = match facts.rides.iter().rfind(is_before) {
+            Some(before) => Some(end_of(before, ended.at)),
+            None => ride.arrival.or(is_own.then_some(entered)),
+        };
+        if let Some(waits) = waits {
+            builder.queue(ride.parent, (waits.clamp(began, ride.began), ride.began), facts.ahead);
+        }
+        builder.ride(ride, ended.at);
+        ride.batch.keep(TraceContext { span: ride.span, ..context }.link(), &ended.description.request_id);
+    }
+    if let Some(results) = results {
+        builder.add("render", fresh(), context.span, (results, ended.at));
+    }
+    let request_id = ended.description.request_id.clone();
+    let deployment = own.first().map_or("a request", |ride| &ride.batch.facts().deployment);
+    let line = why.filter(|_| ended.is_logged).map(|why| format!("{deployment}: {why} (request {request_id})"));
+    Some(Built { request_ids: vec![request_id], spans: builder.spans, line })
+}
+
+/// What the span of a whole request says.
+fn describe(root: &mut Span, ended: &RequestEnded, why: Option<&str>, batches: u64) {
+    root.kind = SERVER;
+    root.attributes.extend_from_slice(&ended.description.attributes);
+    root.attributes.push(attribute("jitney.request_id", &*ended.description.request_id));
+    root.attributes.push(attribute("jitney.kept", ended.kept.label()));
+    root.attributes.push(attribute("jitney.batches", batches));
+    if let Some(outcome) = ended.outcome {
+        root.attributes.push(attribute("jitney.outcome", outcome.reason()));
+        if outcome != Outcome::Ok {
+            root.attributes.push(attribute("error.type", outcome.reason()));
+        }
+    }
+    root.attributes.extend(why.map(|why| attribute("jitney.why", why)));
+    if ended.description.is_error {
+        root.status = Some(Status { message: String::new(), code: ERROR });
+    }
+}
+
+/// When a batch was over for a request.
+fn end_of(ride: &Ride, at_most: Instant) -> Instant {
+    ride.results.or(ride.batch.ended().at).unwrap_or(at_most).clamp(ride.began, at_most.max(ride.began))
+}
+
+fn story<'s>(ended: &RequestEnded, rides: &[&Ride], times: [Instant; 3], ahead: u64) -> Story<'s> {
+    let [began, entered, results] = times;
+    let facts = rides.last().map(|ride| ride.batch.facts());
+    let with_workers: Duration = rides.iter().map(|ride| end_of(ride, ended.at) - ride.began).sum();
+    let predict = rides.iter().map(|ride| ride.predict_took).sum::<Duration>().min(with_workers);
+    Story {
+        total: ended.at - began,
+        usual: ended.usual,
+        failure: ended.outcome.filter(|&outcome| outcome != Outcome::Ok).map(Outcome::reason),
+        receive: entered - began,
+        queue: rides.first().map_or(ended.at, |ride| ride.began).saturating_duration_since(entered),
+        predict,
+        link: with_workers.saturating_sub(predict),
+        render: ended.at - results,
+        ahead,
+        replicas: facts.map_or(0, |facts| facts.replicas),
+        is_full: facts.is_some_and(|facts| facts.reason == CloseReason::Full.label()),
+        items: facts.map_or(0, |facts| facts.items),
+        cost: facts.map_or(0, |facts| facts.cost),
+        padded_cost: facts.map_or(0, |facts| facts.padded_cost),
+        held: facts.map_or(Duration::ZERO, |facts| facts.held),
+        attempts: rides.iter().map(|ride| ride.attempt).max().unwrap_or(0),
+        lost: rides.iter().filter(|ride| ride.results.is_none()).find_map(|ride| ride.batch.ended().lost),
+    }
+}
+
+fn batch_attributes(facts: &BatchLaunch) -> Vec<KeyValue> {
+    vec![
+        attribute("jitney.deployment", facts.deployment.as_str()),
+        attribute("jitney.batch.id", facts.number),
+        attribute("jitney.batch.items", facts.items),
+        attribute("jitney.batch.reason", facts.reason),
+        attribute("jitney.batch.held_ms", facts.held.as_secs_f64() * 1e3),
+        attribute("jitney.batch.left_waiting", facts.left_waiting),
+        attribute("jitney.batch.cost", facts.cost),
+        attribute("jitney.batch.padded_cost", facts.padded_cost),
+        attribute("jitney.replica", facts.replica),
+    ]
+}
+
+/// The spans of a batch, of which a request was kept.
+pub(crate) fn of_batch(batch: FinishedBatch) -> Built {
+    let FinishedBatch { context, predict, facts, ended, riders } = batch;
+    let mut builder = Builder::new(context, "");
+    let times = (facts.launched, ended.at.unwrap_or_else(Instant::now).max(facts.launched));
+    let root = builder.add(&format!("batch {}", facts.deployment), context.span, 0, times);
+    root.attributes = batch_attributes(&facts);
+    (root.links, root.dropped_links_count) = (riders.links, riders.dropped);
+    if let Some(lost) = &ended.lost {
+        root.status = Some(Status { message: format!("worker lost: {lost}"), code: ERROR });
+    }
+    let unknown = Stages { decode: Duration::ZERO, predict: times.1 - times.0, encode: Duration::ZERO };
+    builder.stages(context.span, predict, times, ended.stages.unwrap_or(unknown));
+    Built { request_ids: riders.request_ids, spans: builder.spans, line: None }
+}
