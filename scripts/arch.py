@@ -181,7 +181,7 @@ def named_files(root: Path) -> list[str]:
             place = root / path.split("NAME")[0]
             if not place.exists():
                 problems.append(f"{page}: there is no {path}")
-            elif place.is_file():
+            elif names and place.is_file():
                 text = place.read_text()
                 missing = [name for name in re.findall(r"`([^`]+)`", names) if name not in text]
                 problems += [f"{page}: {path} has no {name}" for name in missing]

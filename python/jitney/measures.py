@@ -19,7 +19,8 @@ import json
 import re
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from math import isfinite
 from typing import Any, TypeVar
@@ -31,6 +32,8 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 MOST_SERIES = 100
 """Most combinations of label values of one metric."""
 MOST_BUCKETS = 50
+EVERY_S = 1.0
+"""How often a worker sends."""
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _RESERVED = ("jitney_", "process_")
 _RESERVED_LABELS = {"deployment", "replica", "le", "job", "instance"}
@@ -175,3 +178,32 @@ def take() -> bytes | None:
         found = [(measure.definition(), measure.take()) for measure in _measures.values()]
     changed = [definition | {"series": series} for definition, series in found if series]
     return json.dumps(changed).encode() if changed else None
+
+
+class Measuring:
+    """Sends what a worker has counted, once a second, from a thread; without metrics there is no thread."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._ends = threading.Event()
+
+    def start(self) -> None:
+        """Begin to send. Called when the model is loaded and warm: what it counted until now was for no request."""
+        take()
+        if is_used():
+            threading.Thread(target=self._run, name="jitney-measures", daemon=True).start()
+
+    def end(self) -> None:
+        """Send what is left."""
+        self._ends.set()
+        self._flush()
+
+    def _run(self) -> None:
+        while not self._ends.wait(EVERY_S):
+            self._flush()
+
+    def _flush(self) -> None:
+        changed = take()
+        if changed is not None:
+            with suppress(OSError):  # the link is lost: the worker ends, or has another one soon
+                self._send(changed)

@@ -9,7 +9,7 @@ import jitney
 import pytest
 from jitney import measures
 from jitney.errors import ConfigError
-from jitney.worker.measuring import Measuring
+from jitney.measures import Measuring
 
 
 @pytest.fixture(autouse=True)

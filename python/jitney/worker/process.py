@@ -36,8 +36,8 @@ from jitney.failures import (
     printable,
     relay_through_front,
 )
+from jitney.measures import Measuring
 from jitney.worker.health import Health, IdleCheck
-from jitney.worker.measuring import Measuring
 from jitney.worker.pipeline import Loop
 from jitney.worker.replica import Methods, Replica
 from jitney.worker.streams.whole import whole

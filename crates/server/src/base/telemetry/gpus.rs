@@ -2,7 +2,6 @@
 //! it, or where it does not answer, nothing is shown instead of zeros.
 
 use crate::base::telemetry::Telemetry;
-use crate::base::telemetry::workers::WorkerSeen;
 use jitney_core::tables::metrics;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -19,23 +18,19 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 pub(super) struct Gpus(OnceLock<Option<Nvml>>);
 
 impl Gpus {
-    /// Sets the metrics of all GPUs, if a worker is on one of them.
-    pub(super) fn show(&self, telemetry: &Telemetry, workers: &[WorkerSeen]) {
-        let is_on_gpu = |worker: &WorkerSeen| worker.device.as_ref().is_some_and(|device| device.starts_with("cuda"));
-        if !workers.iter().any(is_on_gpu) {
-            return;
-        }
+    /// Sets the metrics of all GPUs, and of the processes with these ids, each with the labels of its replica.
+    pub(super) fn show(&self, telemetry: &Telemetry, processes: &[(u32, [&str; 2])]) {
         let load = || {
             let loaded = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
             loaded.inspect_err(|error| tracing::info!("no metrics of GPUs: {LIBRARY}: {error}")).ok()
         };
         if let Some(nvml) = self.0.get_or_init(load) {
-            show_all(telemetry, nvml, workers);
+            show_all(telemetry, nvml, processes);
         }
     }
 }
 
-fn show_all(telemetry: &Telemetry, nvml: &Nvml, workers: &[WorkerSeen]) {
+fn show_all(telemetry: &Telemetry, nvml: &Nvml, processes: &[(u32, [&str; 2])]) {
     let mut used: BTreeMap<u32, u64> = BTreeMap::new();
     for index in 0..nvml.device_count().unwrap_or(0) {
         let Ok(device) = nvml.device_by_index(index) else { continue };
@@ -48,11 +43,11 @@ fn show_all(telemetry: &Telemetry, nvml: &Nvml, workers: &[WorkerSeen]) {
     }
     let memory = telemetry.gauges(metrics::WORKER_GPU_MEMORY);
     memory.reset();
-    for worker in workers {
+    for (pid, labels) in processes {
         // In a container the library may name the processes as the host does: then no worker is found, and nothing is shown.
-        let Some(bytes) = worker.pid.and_then(|pid| used.get(&pid)) else { continue };
-        let labels = [worker.deployment.as_str(), &worker.replica.to_string()];
-        memory.with_label_values(&labels).set(i64::try_from(*bytes).unwrap_or(i64::MAX));
+        if let Some(&bytes) = used.get(pid) {
+            memory.with_label_values(labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
     }
 }
 

@@ -92,7 +92,7 @@ pub fn text(telemetry: &Telemetry, asked: &Workers, workers: &[WorkerSeen]) -> S
     let mut cpu = asked.cpu.lock().unwrap_or_else(PoisonError::into_inner);
     show_replicas(telemetry, workers);
     show_processes(telemetry, workers, &mut cpu);
-    asked.gpus.show(telemetry, workers);
+    show_gpus(telemetry, &asked.gpus, workers);
     show_front(telemetry);
     telemetry.text()
 }
@@ -138,6 +138,18 @@ fn show_processes(telemetry: &Telemetry, workers: &[WorkerSeen], cpu: &mut FxHas
         let last = cpu.insert((worker.deployment.clone(), worker.replica), (pid, stats.cpu_s));
         let before = last.filter(|(last, _)| *last == pid).map_or(0.0, |(_, cpu_s)| cpu_s);
         telemetry.total(metrics::WORKER_CPU, &labels).inc_by((stats.cpu_s - before).max(0.0));
+    }
+}
+
+/// Shows the GPUs if a worker is on one.
+fn show_gpus(telemetry: &Telemetry, gpus: &Gpus, workers: &[WorkerSeen]) {
+    let is_on_gpu = |worker: &WorkerSeen| worker.device.as_ref().is_some_and(|device| device.starts_with("cuda"));
+    if workers.iter().any(is_on_gpu) {
+        let replicas: Vec<String> = workers.iter().map(|worker| worker.replica.to_string()).collect();
+        let named = workers.iter().zip(&replicas);
+        let processes: Vec<_> =
+            named.filter_map(|(worker, replica)| Some((worker.pid?, [&*worker.deployment, replica]))).collect();
+        gpus.show(telemetry, &processes);
     }
 }
 

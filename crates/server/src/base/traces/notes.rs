@@ -356,7 +356,7 @@ impl TraceNote {
     }
 
     /// Writes what a model gets behind its length: a `traceparent`, and behind a line feed the `tracestate` if there is one.
-    /// Without a span of its own an item has that of its request.
+    /// Without its own span an item has that of its request.
     pub(crate) fn write(&self, span: u64, text: &mut Vec<u8>) {
         let state = &self.request.state;
         let length = PARENT_BYTES + if state.is_empty() { 0 } else { 1 + state.len() };
