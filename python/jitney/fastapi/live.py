@@ -1,6 +1,7 @@
 """The live page in an application: what its engine does now, and why."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from fastapi import APIRouter, FastAPI
 from fastapi.params import Depends
@@ -15,6 +16,9 @@ _POLICY = (
     "img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The page needs nothing from elsewhere, and nothing from elsewhere may run in it."""
+
+_AT_ONCE = 10
+"""Events of one stream. The page asks for the next one: a server that ends waits for the ends of all streams."""
 
 
 def live(app: FastAPI, prefix: str = "", *, dependencies: Sequence[Depends] = ()) -> None:
@@ -33,6 +37,7 @@ def live(app: FastAPI, prefix: str = "", *, dependencies: Sequence[Depends] = ()
     @router.get("/live/events")
     async def events(request: Request) -> StreamingResponse:  # pyright: ignore[reportUnusedFunction]
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(models_of(request).live_events(), media_type="text/event-stream", headers=headers)
+        events = islice(models_of(request).live_events(), _AT_ONCE)
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
     app.include_router(router)

@@ -212,6 +212,11 @@ mod tests {
     use crate::engine::deployment::live::histogram::DurationCounts;
     use std::time::Duration;
 
+    #[test]
+    fn five_minutes_without_requests_take_an_eighth_of_a_megabyte() {
+        assert!(KEPT * size_of::<Point>() <= 128 << 10, "{} bytes", KEPT * size_of::<Point>());
+    }
+
     fn point(answered: u64, ms: u64) -> Point {
         let durations = DurationCounts::default();
         (0..answered).for_each(|_| durations.add(Duration::from_millis(ms)));

@@ -308,6 +308,13 @@ impl Maker<'_> {
         }
     }
 
+    /// Items that are computed now, where items join and leave replicas one by one.
+    fn active(&self) -> Option<u64> {
+        let Explanation { steps, side_by_side, .. } = self.explanation.as_ref()?;
+        let active = steps.map(|steps| steps.active_items).or(side_by_side.map(|stays| stays.active_items));
+        active.map(|items| items as u64)
+    }
+
     fn slow_replica(&self) -> Option<(u32, f64)> {
         let unequal = self.explanation.iter().flat_map(|explanation| &explanation.unequal_replicas);
         let slowest = unequal.min_by(|one, other| one.speed.total_cmp(&other.speed))?;
@@ -328,6 +335,7 @@ impl Maker<'_> {
             oldest_s: condition.oldest_s,
             mean_batch: (condition.mean_batch > 0.0).then_some(condition.mean_batch),
             most_batch: condition.most_batch,
+            active: self.active(),
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Line {
     /// Items in a batch on average, if any was launched, and at most.
     pub(crate) mean_batch: Option<f64>,
     pub(crate) most_batch: u64,
+    /// Items that are computed now, where items join and leave replicas one by one.
+    pub(crate) active: Option<u64>,
 }
 
 /// The line of a deployment as a sentence.
@@ -36,7 +38,10 @@ pub(crate) fn line(line: &Line) -> String {
         0 => Some("nothing waiting".into()),
         queued => Some(format!("{} waiting, oldest {} ms", count(queued), number(line.oldest_s * 1e3))),
     };
-    let batches = line.mean_batch.map(|mean| format!("batches of {} of {}", size(mean), line.most_batch));
+    let batches = match (line.active, line.mean_batch) {
+        (Some(active), _) => Some(format!("{} of {} at work", count(active), count(line.most_batch * line.ready))),
+        (None, mean) => mean.map(|mean| format!("batches of {} of {}", size(mean), line.most_batch)),
+    };
     let share = |rate: f64, what: &str| (rate > 0.0).then(|| format!("{}/s {what}", number(rate)));
     let (refused, failed) = (share(line.refused_per_s, "refused"), share(line.failed_per_s, "failed"));
     let fine = (refused.is_none() && failed.is_none()).then(|| "nothing refused".into());
@@ -96,5 +101,7 @@ mod tests {
         let idle = Line { ready: 1, wanted: 1, ..Line::default() };
         assert_eq!(line(&idle), "ready 1/1 · 0/s · nothing waiting · nothing refused");
         assert_eq!(line(&Line { is_composed: true, ..idle }), "0/s · nothing refused");
+        let steps = Line { active: Some(3), most_batch: 8, mean_batch: Some(1.0), ready: 2, wanted: 2, ..idle };
+        assert_eq!(line(&steps), "ready 2/2 · 0/s · nothing waiting · 3 of 16 at work · nothing refused");
     }
 }

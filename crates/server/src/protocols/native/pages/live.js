@@ -211,17 +211,22 @@ async function read() {
   }
 }
 
-// Watches for as long as the page is seen: whoever does not look costs the server nothing.
+const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
+
+// Watches for as long as the page is seen: a page that is not looked at costs the server nothing.
 async function watch() {
-  for (let pause = 1; ;) {
-    let wait = pause;
-    try { wait = await read(); pause = 1; } catch (error) {
+  for (let failures = 0; ;) {
+    const began = performance.now();
+    let wait;
+    try { wait = await read(); } catch (error) {
       if (error.name === "AbortError") return;
-      pause = Math.min(pause * 2, 10);
     }
     if (wait === Infinity) return;
-    setText(find("stream"), "Not connected: what is shown is old. The page tries again.");
-    await new Promise((done) => setTimeout(done, wait * 1000));
+    // A stream that ends after a while goes on in the next one. An application may bound its streams.
+    const isLost = wait === undefined || performance.now() - began < 1000;
+    failures = wait === undefined ? failures + 1 : 0;
+    if (isLost) setText(find("stream"), "Not connected: what is shown is old. The page tries again.");
+    await pause(isLost ? wait ?? Math.min(failures, 10) : 0.1);
   }
 }
 
