@@ -111,20 +111,26 @@ pub(crate) struct KnownWorkers {
 }
 
 impl KnownWorkers {
-    /// Takes note of the present replicas. `stats` reads what a process uses.
-    pub(crate) fn follow(&mut self, now: Instant, seen: Vec<WorkerSeen>, stats: impl Fn(u32) -> Option<ProcessStats>) {
+    /// Takes note of the present replicas.
+    pub(crate) fn follow(&mut self, now: Instant, seen: Vec<WorkerSeen>) {
         let mut before = std::mem::take(&mut self.by_replica);
         for seen in seen {
-            let (name, pid) = ((seen.deployment.clone(), seen.replica), seen.pid);
-            let mut known = match before.remove(&name) {
+            let name = (seen.deployment.clone(), seen.replica);
+            let known = match before.remove(&name) {
                 Some(mut known) => {
                     known.follow(seen, now);
                     known
                 }
                 None => KnownWorker::new(seen, now),
             };
-            known.look(now, pid.and_then(&stats));
             self.by_replica.insert(name, known);
+        }
+    }
+
+    /// Looks at the processes. `stats` reads what one uses.
+    pub(crate) fn look(&mut self, now: Instant, stats: impl Fn(u32) -> Option<ProcessStats>) {
+        for known in self.by_replica.values_mut() {
+            known.look(now, known.seen.pid.and_then(&stats));
         }
         let own = std::process::id();
         self.front_stats = stats(own);
@@ -192,7 +198,8 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            known.follow(Instant::now(), vec![seen(state, pid, losses)], stats(place as f64));
+            known.follow(Instant::now(), vec![seen(state, pid, losses)]);
+            known.look(Instant::now(), stats(place as f64));
             let one = known.of("a").next().unwrap();
             assert_eq!(((Instant::now() - one.since).as_secs(), one.lost()), (since_s, losses), "{place}");
             // The CPU time of another process says nothing.
@@ -201,9 +208,9 @@ mod tests {
         }
         assert_eq!(known.front_cores(), Some(1.0));
         tokio::time::advance(LOSSES_FOR).await;
-        known.follow(Instant::now(), vec![seen("ready", Some(3), 2)], |_| None);
+        known.follow(Instant::now(), vec![seen("ready", Some(3), 2)]);
         assert_eq!(known.of("a").next().unwrap().lost(), 0);
-        known.follow(Instant::now(), Vec::new(), |_| None);
+        known.follow(Instant::now(), Vec::new());
         assert_eq!(known.of("a").count(), 0);
     }
 
@@ -211,7 +218,8 @@ mod tests {
     async fn memory_is_noted_every_ten_seconds_for_five_minutes() {
         let mut known = KnownWorkers::default();
         for _ in 0..1000 {
-            known.follow(Instant::now(), vec![seen("ready", Some(1), 0)], stats(0.0));
+            known.follow(Instant::now(), vec![seen("ready", Some(1), 0)]);
+            known.look(Instant::now(), stats(0.0));
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         assert_eq!(known.of("a").next().unwrap().memory.len(), MEMORY_NOTES);

@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use tokio::time::{Instant, MissedTickBehavior};
 
+/// Without a watcher the processes are looked at with each of so many samples.
+const UNWATCHED_EVERY: u64 = 10;
+
 /// Takes samples until the server has ended.
 pub async fn run(state: Weak<ServerState>) {
     let mut tick = tokio::time::interval(EVERY);
@@ -47,7 +50,11 @@ async fn sample(state: &ServerState) {
     let now = Instant::now();
     let mut samples = state.live.samples();
     samples.taken += 1;
-    samples.workers.follow(now, seen, ProcessStats::of);
+    samples.workers.follow(now, seen);
+    // Without a watcher only the growth of memory is followed.
+    if is_watched || samples.taken.is_multiple_of(UNWATCHED_EVERY) {
+        samples.workers.look(now, ProcessStats::of);
+    }
     samples.deployments.retain(|name, _| deployments.contains_key(name));
     for (name, methods) in deployments {
         let Some(first) = methods.first() else { continue };
