@@ -274,8 +274,18 @@ class Engine:
     def metrics(self) -> str:
         """Return all metrics in the Prometheus text format, as of now."""
 
+    def watch(self) -> Watcher | None:
+        """Return the events of the live page; None if as many watch as may."""
+
     def failure(self) -> str | None:
         """Return why it has ended, if it did so by itself."""
+
+@final
+class Watcher:
+    """The events of the live page, for one who watches."""
+
+    def next(self) -> bytes | None:
+        """Wait for the next event, up to a second or so; None at the end."""
 
 @final
 class Remote:
@@ -438,6 +448,9 @@ def outcomes() -> list[tuple[str, str, int, int, bool, str]]:
 
 def metrics() -> list[tuple[str, str, list[str], str]]:
     """The table of metrics: (name, kind, labels, help)."""
+
+def live_page() -> str:
+    """Return the live page, which reads `live/events` next to itself."""
 
 def reserved_names() -> list[str]:
     """Names that no deployment may have."""

@@ -24,7 +24,7 @@ import jitney.fastapi
 import msgspec
 import numpy as np
 import pytest
-from fastapi import BackgroundTasks, FastAPI, HTTPException, Request, WebSocket
+from fastapi import BackgroundTasks, Depends, FastAPI, HTTPException, Request, WebSocket
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
@@ -63,6 +63,26 @@ def test_a_model_that_the_application_names_wrongly_is_its_own_error() -> None:
 
     with TestClient(api) as client, pytest.raises(RuntimeError, match=r"model\('crashng'\): .*crashing"):
         client.get("/wrong", params={"text": "bus"})
+
+
+def test_an_application_shows_the_live_page_of_its_engine() -> None:
+    api, asked = application(), list[str]()
+
+    def note(request: Request) -> None:
+        asked.append(request.url.path)
+
+    jitney.fastapi.live(api, "/internal", dependencies=[Depends(note)])
+    with TestClient(api) as client:
+        page = client.get("/internal/live")
+        assert (page.status_code, page.headers["content-security-policy"][:18]) == (200, "default-src 'none'")
+        assert "live/events" in page.text
+        assert client.get("/reverse", params={"text": "bus"}).json() == "sub"
+        events = api.state.jitney.live_events()
+        assert next(events).startswith(b"event: history\ndata: {")
+        names = [one["name"] for one in json.loads(next(events).split(b"data: ")[1])["deployments"]]
+        assert "crashing" in names
+    assert len(list(events)) < 10, "they end with the engine"
+    assert asked == ["/internal/live"]
 
 
 def test_a_model_in_the_wrong_kind_of_handler_says_what_to_write() -> None:

@@ -37,9 +37,11 @@ mod _core {
     #[pymodule_export]
     use super::program::stream::Stream;
     #[pymodule_export]
+    use super::program::watcher::Watcher;
+    #[pymodule_export]
     use super::results::Results;
     #[pymodule_export]
-    use super::server::{InlineServer, adopt_parent, serve, work};
+    use super::server::{InlineServer, adopt_parent, live_page, serve, work};
     #[pymodule_export]
     use super::tables::{check_manifest, check_options, metrics, outcomes, reserved_names};
 

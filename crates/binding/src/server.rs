@@ -12,6 +12,12 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::debug_fn;
 
+/// The live page, which reads `live/events` next to itself.
+#[pyfunction]
+pub(crate) fn live_page() -> &'static str {
+    jitney_server::protocols::native::pages::live_page()
+}
+
 /// Runs a server until it ends, and returns the exit code. `reread` is called at SIGHUP, and returns the log level and the names of
 /// other options that have changed.
 #[pyfunction]

@@ -26,7 +26,7 @@ from jitney.types.uses import check_instance, check_uses, uses_of
 MARK: Final = "__jitney_deployment__"
 
 RESERVED: Final = frozenset(
-    {"livez", "readyz", "metrics", "config", "openapi.json", "docs", "favicon.ico", "v1", "v2", SERVER}
+    {"livez", "readyz", "metrics", "config", "openapi.json", "docs", "live", "favicon.ico", "v1", "v2", SERVER}
 )
 """Routes and words of the server's own, which no deployment can be named; a test compares them with Rust's."""
 

@@ -13,13 +13,15 @@ from jitney.embedded.callee import Callee, Engine
 from jitney.embedded.mailboxes import LoopMailboxes
 from jitney.embedded.models import In_contra, Model, Out_co, StreamModel, SyncModel, SyncStreamModel
 from jitney.embedded.streams.shapes import WorksInSteps, YieldsBatch, YieldsLater, YieldsOne
-from jitney.errors import Disconnected, InvalidInput, NotFound
+from jitney.errors import Disconnected, InvalidInput, NotFound, Overloaded
 from jitney.signature.annotations import Output
 from jitney.types.arrays import Embeddings
 from jitney.types.steps import Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from jitney._core import Watcher
 
 I = TypeVar("I")  # noqa: E741 - an item
 O = TypeVar("O")  # noqa: E741 - an answer
@@ -107,6 +109,20 @@ class _Handles(Generic[_AnyModel]):
             raise NotFound("the metrics of a shared engine are its server's: ask GET /metrics there")
         return text
 
+    def live_events(self) -> Iterator[bytes]:
+        """Return the events of the live page, one a second; NotFound if they are another process's.
+
+        `jitney.fastapi.live` serves them with the page. The first one is there at once; the others are waited for on
+        the thread that takes them.
+        """
+        watch: Callable[[], Watcher | None] | None = getattr(self._engine, "watch", None)
+        if watch is None:
+            raise NotFound("the live page of a shared engine is its server's: open /live there")
+        watcher = watch()
+        if watcher is None:
+            raise Overloaded("as many pages watch this engine as may; close one of them and try again")
+        return iter(watcher.next, None)
+
     def _read_manifests(self) -> None:
         """Read what the engine has now. Without a connection to its server the last manifests stay."""
         self._manifests = json.loads(self._engine.manifests()) or self._manifests
@@ -167,7 +183,7 @@ class _Handles(Generic[_AnyModel]):
     def __dir__(self) -> list[str]:
         self._read_manifests()
         owners = [manifest["method"]["deployment"] for manifest in self._manifests.values() if manifest.get("method")]
-        return [*sorted({*self._manifests, *owners}), "metrics"]
+        return [*sorted({*self._manifests, *owners}), "live_events", "metrics"]
 
 
 def _output_of(deployment: Deployment, method: str) -> Output | None:

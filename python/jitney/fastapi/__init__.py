@@ -16,6 +16,7 @@ Runs in the user's program. No other package of jitney imports FastAPI.
 from jitney.fastapi.dependencies import model, sync_model
 from jitney.fastapi.errors import http_error
 from jitney.fastapi.lifespans import install, lifespan
+from jitney.fastapi.live import live
 from jitney.fastapi.responses import JSONResponse, response
 
-__all__ = ["JSONResponse", "http_error", "install", "lifespan", "model", "response", "sync_model"]
+__all__ = ["JSONResponse", "http_error", "install", "lifespan", "live", "model", "response", "sync_model"]

@@ -21,7 +21,7 @@ def model(key: str | type[Any] | Callable[..., Any] | Composed) -> Any:
     """
 
     async def find(connection: HTTPConnection) -> Any:
-        found = _named(_models(connection), key)
+        found = _named(models_of(connection), key)
         return cast("Any", found).for_handlers() if isinstance(found, Model) else found
 
     return Depends(find)
@@ -35,7 +35,7 @@ def sync_model(key: str | type[Any] | Callable[..., Any] | Composed) -> Any:
     """
 
     async def find(connection: HTTPConnection) -> Any:
-        return _named(for_threads(_models(connection)), key)
+        return _named(for_threads(models_of(connection)), key)
 
     return Depends(find)
 
@@ -48,7 +48,7 @@ def _named(models: Models | SyncModels, key: str | type[Any] | Callable[..., Any
         raise RuntimeError(f"jitney.fastapi.model({key!r}): {error.message}") from None
 
 
-def _models(connection: HTTPConnection) -> Models:
+def models_of(connection: HTTPConnection) -> Models:
     """Return the models of the application's lifespan. From now on calls of this request have its id."""
     # The lifespan's state reaches mounted applications, which have an `app.state` each.
     models: Models | None = getattr(connection.state, "jitney", getattr(connection.app.state, "jitney", None))

@@ -6,6 +6,7 @@ use super::stream::Stream;
 use super::trace;
 use super::values::{RawItem, all_parts, parts};
 use super::waiting::{GivenTerms, answer, length, terms, wait};
+use super::watcher::Watcher;
 use crate::batch::Batch;
 use jitney_core::config::manifest::DeploymentManifest;
 use jitney_core::request::ItemId;
@@ -124,6 +125,12 @@ impl Engine {
         self.check_process(py)?;
         let text = py.detach(|| self.embedded.metrics());
         Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// The events of the live page; None if as many watch as may.
+    fn watch(&self, py: Python<'_>) -> PyResult<Option<Watcher>> {
+        self.check_process(py)?;
+        Ok(self.embedded.watch().map(Watcher::new))
     }
 
     fn entrance(&self, py: Python<'_>, name: &str) -> PyResult<Option<Entrance>> {

@@ -9,3 +9,4 @@ pub(crate) mod stream;
 pub(crate) mod trace;
 mod values;
 mod waiting;
+pub(crate) mod watcher;

@@ -3,6 +3,7 @@
 pub mod demand;
 pub(crate) mod exchange_phases;
 pub mod inbox;
+pub(crate) mod live;
 pub mod published;
 pub mod statistics;
 pub(crate) mod streams;
@@ -322,6 +323,9 @@ impl Deployment {
     pub(super) fn answered(&self, started: Instant, outcome: Outcome, timing: Timing) -> Ticket {
         let length = started.elapsed();
         self.seconds[outcome.ending() as usize].observe(length.as_secs_f64());
+        if outcome == Outcome::Ok {
+            self.published.live().durations.add(length);
+        }
         self.statistics.ended(outcome == Outcome::Ok, length, &timing);
         self.outcomes.ended(outcome, timing)
     }

@@ -1,5 +1,7 @@
 //! What the front serves, and what it says of itself. Shared by all connections.
 
+pub mod live;
+
 use crate::base::access_log::log::AccessLog;
 use crate::base::keys::Keys;
 use crate::base::ledger::Ledger;
@@ -12,6 +14,7 @@ use crate::engine::catalogue::Catalogue;
 use crate::engine::deployment::Deployment;
 use crate::engine::deployment::ticket::{OutcomeCounts, UNKNOWN};
 use crate::engine::readiness::Readiness;
+use crate::engine::server_state::live::hub::LiveHub;
 use crate::engine::task::asks::Asking;
 use crate::values::answer::Failure;
 use jitney_core::config::options::ServerOptions;
@@ -53,6 +56,8 @@ pub struct ServerState {
     pub(crate) asking: OnceLock<Arc<dyn Asking>>,
     /// The replicas, for pages that ask.
     pub workers: Workers,
+    /// The watchers of the live page, and what was sampled for them.
+    pub live: LiveHub,
     /// When refusals may leave.
     pub(crate) refusing: RefusalPacing,
     /// `None` until all targets have been imported. The lock is only taken to copy or to replace the pointer.
@@ -90,6 +95,7 @@ impl ServerState {
             asking: OnceLock::new(),
             http_requests: HttpRequests::new(&telemetry, &PROTOCOLS),
             workers: Workers::default(),
+            live: LiveHub::default(),
             refusing: RefusalPacing::new(),
             ledger,
             unknown: OutcomeCounts::new(&telemetry, UNKNOWN),

@@ -14,6 +14,7 @@ mod timings;
 use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
 use crate::base::traces::notes::BatchTrace;
+use crate::engine::deployment::live::why::BatchFacts;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::task::asks::Asks;
@@ -21,7 +22,7 @@ use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::{Meters, Rerun};
 use crate::engine::task::pending::{End, Pending, Taken, new_item};
 use crate::engine::task::timings::spans::Traced;
-use crate::engine::task::timings::{expired, fail, timing};
+use crate::engine::task::timings::{expired, fail, launched_batch, timing};
 use crate::link::batch_end::{BatchEnd, Durations};
 use crate::link::front::events::BatchEvent;
 use crate::link::front::link::Link;
@@ -65,6 +66,8 @@ struct Answered {
     metadata: Vec<Metadata>,
     /// `None` if none of its items is of a traced request.
     trace: Option<Arc<BatchTrace>>,
+    /// For the explanation of items that took long.
+    batch: BatchFacts,
 }
 
 /// One deployment's engine.
@@ -76,6 +79,8 @@ pub struct Engine {
     joins: bool,
     /// They run side by side there, and the model makes no steps.
     side_by_side: bool,
+    /// Most items of a batch.
+    most_items: usize,
     /// A batch that runs longer is a hang.
     batch_timeout: Duration,
     /// How long a request waits for a replica at most, if it does not say how long.
@@ -115,6 +120,7 @@ impl Engine {
             clock,
             joins: rules.joins,
             side_by_side: rules.side_by_side,
+            most_items: rules.batch.max_items,
             batch_timeout: rules.batch_timeout,
             patience: rules.target.map_or(rules.request_timeout, |target| target.min(rules.request_timeout)),
             measured: Time(0),
@@ -181,9 +187,10 @@ impl Engine {
                     note.entered(self.scheduler.queued_items());
                 }
                 if let Some(refusal) = self.asleep(call.timeout, call.asked.is_some()) {
-                    return self.refuse(Pending { call, reply, sequence: 0 }, refusal);
+                    return self.refuse(Pending::new(call, reply, 0), refusal);
                 }
-                if let Err((pending, refusal)) = self.scheduler.submit(now, new_item(call, reply, self.joins)) {
+                let item = new_item(call, reply, self.joins, self.scheduler.queued_items());
+                if let Err((pending, refusal)) = self.scheduler.submit(now, item) {
                     self.refuse(pending, refusal);
                 }
             }
@@ -225,6 +232,7 @@ impl Engine {
             Inbound::Doubt(replica, false) => self.scheduler.trust(replica),
             Inbound::Placed(replica, number, is_far) => {
                 self.meters.replica_up(replica, number);
+                self.published.live().replica_up(replica, number);
                 if is_far {
                     self.scheduler.replica_is_far(replica);
                 }
@@ -241,6 +249,7 @@ impl Engine {
                 self.asks.lost(replica);
                 self.trials.remove(&replica);
                 self.meters.replica_lost(replica);
+                self.published.live().replica_lost(replica);
                 self.trace_loss(now, replica, loss);
                 self.answered.retain(|_, answered| answered.replica != replica);
                 self.lost(now, replica, loss);
@@ -297,8 +306,11 @@ impl Engine {
         let admitted = self.admit(now, &terms, items.len());
         for (call, reply) in items {
             let entered = match admitted {
-                Ok(()) => self.scheduler.enter(now, new_item(call, reply, self.joins)),
-                Err(refusal) => Err((Pending { call, reply, sequence: 0 }, refusal)),
+                Ok(()) => {
+                    let ahead = self.scheduler.queued_items();
+                    self.scheduler.enter(now, new_item(call, reply, self.joins, ahead))
+                }
+                Err(refusal) => Err((Pending::new(call, reply, 0), refusal)),
             };
             if let Err((pending, refusal)) = entered {
                 self.refuse(pending, refusal);
@@ -317,7 +329,9 @@ impl Engine {
 
     fn refuse(&self, pending: Pending, refusal: Refusal) {
         self.count_refused(refusal.outcome);
-        fail(pending.reply, self.refused(refusal), Timing::default());
+        let failure = self.refused(refusal);
+        self.note(&pending, None, &Timing::default(), Some(&failure));
+        fail(pending.reply, failure, Timing::default());
     }
 
     fn results(&mut self, now: Time, results: ReceivedResults) {
@@ -381,6 +395,7 @@ impl Engine {
             // The two clocks may disagree by a little about which items were too late.
             End::LeftOut => Err(expired(now, &ended)),
         };
+        self.note(&ended.payload, Some(batch), &timing, result.as_ref().err());
         // A caller that went away has sent a cancel, which is on its way.
         ended.payload.reply.end(Answer { result, timing, tokens, end: stream_end });
     }
@@ -397,6 +412,7 @@ impl Engine {
     }
 
     fn batch_ended(&mut self, now: Time, replica: ReplicaId, end: BatchEnd) {
+        self.published.live().batch_ended(replica, end.durations.predict);
         let answered = self.answered.remove(&end.batch);
         self.trace_end(now, answered.as_ref().and_then(|one| one.trace.as_ref()), Some(end.durations));
         match answered {
@@ -436,6 +452,7 @@ impl Engine {
                 self.count_refused(outcome);
                 let failure = self.failed(now, &ended, outcome);
                 let timing = timing(now, &ended, Duration::ZERO);
+                self.note(&ended.payload, None, &timing, Some(&failure));
                 fail(ended.payload.reply, failure, timing);
             }
             Action::Forget(replica, item) => {
@@ -479,8 +496,10 @@ impl Engine {
         if let Some(link) = self.links.get(&launch.replica) {
             link.batch(launch.batch, &items);
             let metadata = items.iter().filter_map(|(call, _)| call.metadata.clone()).collect();
-            self.answered
-                .insert(launch.batch, Answered { replica: launch.replica, items: 0, bytes: 0, metadata, trace });
+            let batch = launched_batch(launch, self.most_items, items.iter().map(|(call, _)| call.bytes()));
+            self.published.live().launched(launch.replica, &batch);
+            let answered = Answered { replica: launch.replica, items: 0, bytes: 0, metadata, trace, batch };
+            self.answered.insert(launch.batch, answered);
         }
         for &id in &launch.items {
             if let Some(pending) = self.scheduler.item_of(launch.batch, id) {

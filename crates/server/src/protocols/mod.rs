@@ -3,7 +3,7 @@
 pub mod connection;
 pub(crate) mod exchange;
 pub mod grpc;
-pub(crate) mod native;
+pub mod native;
 pub mod open_inference;
 pub(crate) mod openai;
 pub(crate) mod openapi;

@@ -12,10 +12,12 @@ use crate::engine::program_values::{Answering, AnsweringOne, Parts, Terms};
 use crate::engine::readiness::Readiness;
 use crate::engine::reply::UnreadParts;
 use crate::engine::server_state::ServerState;
+use crate::engine::server_state::live::hub::WatcherEvents;
 use crate::run::engine_host::EngineHost;
 use crate::values::answer::{Answer, Failure};
 use crate::workers::settings::Settings;
 use crate::workers::supervisor::state::Stop;
+use bytes::Bytes;
 use jitney_core::config::options::length;
 use jitney_core::tables::outcome::Outcome;
 use std::convert::Infallible;
@@ -72,6 +74,23 @@ fn ended() -> Answer {
     let failure =
         Failure::new(Outcome::Draining, "the `with` block of this engine has ended; call models inside of it");
     Answer::failed(failure)
+}
+
+/// The events of one watcher of the live page.
+#[derive(Debug)]
+pub struct LiveEvents {
+    /// The history, until it was taken.
+    first: Option<Bytes>,
+    events: WatcherEvents,
+}
+
+impl Iterator for LiveEvents {
+    type Item = Bytes;
+
+    /// Waits on this thread for the next event; `None` at the end.
+    fn next(&mut self) -> Option<Bytes> {
+        self.first.take().or_else(|| self.events.blocking_recv())
+    }
 }
 
 /// An engine inside this process.
@@ -135,6 +154,12 @@ impl Embedded {
         workers::text(&state.telemetry, &state.workers, &seen).into_bytes()
     }
 
+    /// The events of the live page; `None` if as many watch as may.
+    pub fn watch(&self) -> Option<LiveEvents> {
+        let events = self.state.live.watch()?;
+        Some(LiveEvents { first: Some(self.state.live.history()), events })
+    }
+
     /// Whether this is a fork of the process that started it, in which no part of it runs.
     pub fn is_forked(&self) -> bool {
         std::process::id() != self.process
@@ -174,6 +199,7 @@ impl Embedded {
         self.state.set_readiness(Readiness::ending("the engine is ending"));
         self.state.deployments().iter().for_each(|deployment| deployment.close());
         drop(self.inside.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.state.live.close();
         let (left, stop, mut ended, drain_timeout) =
             (self.left.clone(), self.stop.clone(), self.ended.clone(), self.drain_timeout);
         let closing = async move {
@@ -200,6 +226,8 @@ impl Embedded {
 
     /// Lets go of threads and workers, in any state, without a wait.
     pub fn release(&self) {
+        // Nothing else would wake a thread that waits for its next event.
+        self.state.live.close();
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
         match runtime {
             // Its threads are not in this process: nothing could ever join them.

@@ -5,6 +5,7 @@ use crate::base::fatal::Fatal;
 use crate::clients::server::asks::ModelCalls;
 use crate::engine::server_state::ServerState;
 use crate::link::front::worker_event::WorkerEvent;
+use crate::protocols::native::live::sampler;
 use crate::run::{leftovers, worker_ports};
 use crate::workers::settings::Settings;
 use crate::workers::supervisor::state::{Stop, Supervisor};
@@ -31,6 +32,8 @@ impl EngineHost {
         let state = Arc::new(state);
         // Set once: this state is new.
         let _ = state.asking.set(Arc::new(ModelCalls::new(&state)));
+        // Ends with the state, or with the runtime.
+        drop(tokio::spawn(sampler::run(Arc::downgrade(&state))));
         // Ends with the runtime.
         drop(tokio::task::spawn_blocking(|| leftovers::sweep(&std::env::temp_dir(), leftovers::OLD)));
         let directory = tempfile::Builder::new()

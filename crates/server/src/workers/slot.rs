@@ -49,6 +49,9 @@ pub(crate) struct Slot {
     /// Its process has ended, but what it sent before may arrive until then.
     pub(crate) last_messages_until: Option<Time>,
     pub(crate) failure: Option<WorkerFailure>,
+    /// Workers that were lost in it, and why the last one was.
+    pub(crate) losses: u64,
+    pub(crate) last_loss: Option<String>,
     /// The requests of the batch for which it is taken for a hang.
     pub(crate) hung_requests: Vec<Box<str>>,
 }
@@ -90,6 +93,8 @@ impl Slot {
             exited: None,
             last_messages_until: None,
             failure: None,
+            losses: 0,
+            last_loss: None,
             hung_requests: Vec::new(),
         }
     }

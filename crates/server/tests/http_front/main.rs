@@ -8,6 +8,7 @@ mod counting;
 mod floods;
 mod framing;
 mod gate;
+mod live;
 mod memory;
 mod openai;
 mod openai_texts;

@@ -27,6 +27,7 @@ async fn every_page_answers() {
         ("/config", "application/json", "max_batch_size"),
         ("/openapi.json", "application/json", "\"3.1"),
         ("/docs", "text/html; charset=utf-8", "openapi.json"),
+        ("/live", "text/html; charset=utf-8", "live/events"),
     ] {
         let reply = front.send(&get(path)).await;
         assert_eq!((reply.status, reply.header("content-type")), (200, Some(media)), "{path}");
@@ -41,7 +42,7 @@ async fn every_page_answers() {
         assert_eq!(client.reply().await.unwrap().text(), "ok\n");
     }
     let browser = front.send("GET / HTTP/1.1\r\nhost: localhost\r\naccept: text/html,*/*;q=0.8\r\n\r\n").await;
-    assert_eq!((browser.status, browser.header("location")), (307, Some("/docs")));
+    assert_eq!((browser.status, browser.header("location")), (307, Some("/live")));
 }
 
 #[tokio::test]

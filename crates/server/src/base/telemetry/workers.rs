@@ -50,6 +50,8 @@ pub struct WorkerSeen {
     pub starts: u64,
     /// How long its worker took until it was ready.
     pub load: Option<Duration>,
+    /// Workers of it that were lost.
+    pub losses: u64,
     /// Why its last worker was lost, in words for people who may read the log.
     pub failure: Option<String>,
 }
@@ -175,7 +177,8 @@ mod tests {
     fn worker(replica: u32, state: &'static str, pid: Option<u32>) -> WorkerSeen {
         let deployment = "a".to_owned();
         let (host, device, load, failure) = (None, None, Some(Duration::from_secs(2)), None);
-        WorkerSeen { deployment, replica, state, is_surplus: false, pid, host, device, starts: 3, load, failure }
+        let (starts, losses) = (3, 2);
+        WorkerSeen { deployment, replica, state, is_surplus: false, pid, host, device, starts, load, losses, failure }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the engine of a deployment publishes about its state: protocols and pages read it without asking the engine.
 
 use crate::engine::deployment::demand::Demand;
+use crate::engine::deployment::live::record::LiveRecord;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -14,6 +15,7 @@ struct State {
     most_waiting: AtomicU64,
     has_refused: AtomicBool,
     demand: Demand,
+    live: LiveRecord,
 }
 
 impl Default for State {
@@ -23,6 +25,7 @@ impl Default for State {
             most_waiting: AtomicU64::new(u64::MAX),
             has_refused: AtomicBool::new(false),
             demand: Demand::default(),
+            live: LiveRecord::default(),
         }
     }
 }
@@ -41,6 +44,11 @@ impl Published {
     /// What is counted for the number of replicas.
     pub(crate) fn demand(&self) -> &Demand {
         &self.0.demand
+    }
+
+    /// What the live page shows of its requests and batches.
+    pub(crate) fn live(&self) -> &LiveRecord {
+        &self.0.live
     }
 
     /// How many items may wait until the next one is refused because its wait is too long; `u64::MAX` while nothing is

@@ -28,6 +28,11 @@ impl OutcomeCounts {
         })
     }
 
+    /// Requests that have ended so.
+    pub(crate) fn total(&self, outcome: Outcome) -> u64 {
+        self.counts[outcome as usize].get()
+    }
+
     pub(super) fn count(&self, outcome: Outcome) {
         self.counts[outcome as usize].inc();
     }

@@ -1,12 +1,15 @@
 //! Why items are refused, or end without a result, as clients read it.
 
+use crate::engine::deployment::live::record::now_ms;
+use crate::engine::deployment::live::why::{BatchFacts, Lengths, RequestFacts};
 use crate::engine::task::pending::Pending;
 use crate::engine::task::timings::{expired, sayable};
 use crate::engine::task::{Engine, SHORTEST_WAIT};
-use crate::values::answer::Failure;
+use crate::values::answer::{Failure, Timing};
+use jitney_core::request::BatchId;
 use jitney_core::scheduler::admission::refusal::Refusal;
 use jitney_core::scheduler::item::EndedItem;
-use jitney_core::tables::outcome::Outcome;
+use jitney_core::tables::outcome::{Ending, Outcome};
 use jitney_core::time::Time;
 use std::time::Duration;
 
@@ -107,6 +110,39 @@ impl Engine {
             Outcome::Internal => Failure::new(outcome, "the worker ended the batch without a result for this item"),
             other => self.closed(other, Some(Duration::from_secs(1))),
         }
+    }
+
+    /// Remembers an item that took long or failed, for the live page. Refusals for load are counted and no more.
+    pub(super) fn note(&self, pending: &Pending, batch: Option<BatchId>, timing: &Timing, failure: Option<&Failure>) {
+        let live = self.published.live();
+        let is_notable = match failure {
+            Some(Failure { outcome, .. }) => outcome.ending() == Ending::Failed && *outcome != Outcome::Cancelled,
+            None => live.is_slow(timing.total()),
+        };
+        if !is_notable {
+            return;
+        }
+        let (link, predict) =
+            if self.joins { (Duration::ZERO, timing.batch + timing.model) } else { (timing.batch, timing.model) };
+        let answered = batch.and_then(|batch| self.answered.get(&batch));
+        let replica = answered.map(|answered| answered.replica);
+        let factor =
+            self.scheduler.factors().find(|(other, _)| Some(*other) == replica).map_or(1.0, |(_, factor)| factor);
+        let request_id = pending.call.metadata.as_ref().map(|metadata| metadata.request_id.text().into());
+        let facts = RequestFacts {
+            request_id: request_id.unwrap_or_default(),
+            at_ms: now_ms(),
+            lengths: Lengths { queue: timing.queue, link, predict },
+            ahead: pending.ahead as usize,
+            bytes: pending.call.bytes(),
+            cost: pending.call.cost,
+            returns: pending.returns,
+            replicas: self.scheduler.replicas(),
+            batch: answered.map(|answered| BatchFacts { factor, ..answered.batch }),
+            failure: failure.cloned(),
+            usual: None,
+        };
+        live.remember(facts, replica);
     }
 }
 

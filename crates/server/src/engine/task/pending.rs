@@ -25,6 +25,10 @@ pub(super) struct Pending {
     pub(super) reply: ReplySender,
     /// Number of entries of results frames that belonged to this item.
     pub(super) sequence: u32,
+    /// Items that waited when it arrived.
+    pub(super) ahead: u32,
+    /// How often it has come back to the queue.
+    pub(super) returns: u32,
 }
 
 /// What became of one entry of a results frame.
@@ -45,6 +49,11 @@ pub(super) enum End {
 }
 
 impl Pending {
+    /// An item that arrives behind so many others.
+    pub(super) fn new(call: Box<Call>, reply: ReplySender, ahead: usize) -> Pending {
+        Pending { call, reply, sequence: 0, ahead: u32::try_from(ahead).unwrap_or(u32::MAX), returns: 0 }
+    }
+
     /// Passes a part on, or returns the end of the item, if this is one.
     pub(super) fn take(&mut self, sequence: u32, outcome: ItemOutcome) -> Taken {
         if sequence != self.sequence {
@@ -87,7 +96,7 @@ fn hash(parts: &[Part], write: impl Fn(&Chunks, &mut DefaultHasher)) -> u64 {
 }
 
 /// An item that enters. With `joins` the call says which items may share a step with it.
-pub(super) fn new_item(mut call: Box<Call>, reply: ReplySender, joins: bool) -> NewItem<Pending> {
+pub(super) fn new_item(mut call: Box<Call>, reply: ReplySender, joins: bool, ahead: usize) -> NewItem<Pending> {
     if joins {
         call.key = key_number(&call.group);
     }
@@ -100,7 +109,7 @@ pub(super) fn new_item(mut call: Box<Call>, reply: ReplySender, joins: bool) -> 
         bytes: call.bytes(),
         priority: call.priority,
         timeout: call.timeout,
-        payload: Pending { call, reply, sequence: 0 },
+        payload: Pending::new(call, reply, ahead),
     }
 }
 
@@ -145,6 +154,7 @@ impl Payload for Pending {
     }
 
     fn waits_again(&mut self) {
+        self.returns += 1;
         self.reply.set_waiting(true);
     }
 

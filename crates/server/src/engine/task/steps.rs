@@ -6,6 +6,7 @@ use crate::link::results_frame::{ItemOutcome, ReceivedResults};
 use jitney_core::request::{BatchId, ReplicaId};
 use jitney_core::scheduler::results::steps::Step;
 use jitney_core::time::Time;
+use std::time::Duration;
 
 impl Engine {
     /// A step was made, or items that run side by side have news. Items may be of several batches, and each ends by itself.
@@ -20,6 +21,9 @@ impl Engine {
             self.meters.model_seconds.observe(step.took.as_secs_f64());
             let ended = results.items.iter().filter(|result| result.outcome.is_end()).count();
             self.meters.worked(replica, step.took, ended);
+            if !self.side_by_side {
+                self.published.live().stepped(replica, step.took);
+            }
         }
         for result in results.items {
             let Some(batch) = self.scheduler.batch_of(replica, result.id) else { continue };
@@ -31,6 +35,8 @@ impl Engine {
                 if self.side_by_side && is_last {
                     self.meters.model_seconds.observe(took.as_secs_f64());
                     self.meters.worked(replica, took, 1);
+                    // The replica is full when it has as many items as it may.
+                    self.published.live().stepped(replica, took / self.most_items.max(1) as u32);
                 }
                 self.result(now, batch, took, result);
             }
@@ -44,6 +50,7 @@ impl Engine {
     fn joined_batch_ended(&mut self, now: Time, replica: ReplicaId, batch: BatchId) {
         let answered = self.answered.remove(&batch);
         self.trace_end(now, answered.as_ref().and_then(|one| one.trace.as_ref()), None);
+        self.published.live().batch_ended(replica, Duration::ZERO);
         if self.trials.remove(&replica) {
             report(&self.reports, WorkerEvent::Trial(replica, false));
         }

@@ -17,12 +17,27 @@ use jitney_core::config::manifest::Task;
 use jitney_core::scheduler::explanation::Explanation;
 use jitney_core::tables::outcome::Outcome;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The weight of work that waits for the kernel or for a GPU: it is always done apart from the requests of its thread.
 const BLOCKS: usize = usize::MAX;
 
-const DOCS: &str = include_str!("docs.html");
+/// A page is one document: it loads nothing. These pieces of pages stand in it between `%%`.
+const PIECES: [(&str, &str); 6] = [
+    ("STYLE", include_str!("pages/page.css")),
+    ("CARD", include_str!("pages/card.html")),
+    ("FORM", include_str!("pages/form.js")),
+    ("LIVE_STYLE", include_str!("pages/live.css")),
+    ("LIVE", include_str!("pages/live.js")),
+    ("PLOTS", include_str!("pages/plots.js")),
+];
+static DOCS: LazyLock<String> = LazyLock::new(|| whole(include_str!("pages/docs.html")));
+static LIVE: LazyLock<String> = LazyLock::new(|| whole(include_str!("pages/live.html")));
+
+/// The page with its pieces.
+fn whole(page: &str) -> String {
+    PIECES.iter().fold(page.to_owned(), |page, (name, piece)| page.replace(&format!("%%{name}%%"), piece))
+}
 
 /// One answer of this type.
 pub(crate) fn reply(media: &'static str, body: impl Into<ReplyBody>) -> Reply {
@@ -46,15 +61,15 @@ pub(crate) fn options() -> Reply {
     reply
 }
 
-/// `GET /`: the docs for people, the routes for programs.
+/// `GET /`: the live page for people, the routes for programs.
 pub(crate) fn index(state: &ServerState, headers: &HeaderMap) -> Reply {
     let accept = Accept::of(headers);
     // What covers everything is a program that did not care.
     if accept.quality("text/html") > accept.quality("application/json") {
-        let mut to_docs = reply("text/plain", "see /docs\n");
-        *to_docs.status_mut() = StatusCode::TEMPORARY_REDIRECT;
-        to_docs.headers_mut().insert(LOCATION, HeaderValue::from_static("/docs"));
-        return to_docs;
+        let mut to_live = reply("text/plain", "see /live\n");
+        *to_live.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+        to_live.headers_mut().insert(LOCATION, HeaderValue::from_static("/live"));
+        return to_live;
     }
     let mut routes = Map::new();
     let deployments = state.deployments();
@@ -77,6 +92,7 @@ pub(crate) fn index(state: &ServerState, headers: &HeaderMap) -> Reply {
         ("GET /trace/REQUEST_ID", "where the time of a traced request went, as JSON of OTLP"),
         ("GET /openapi.json", "the API of the deployments"),
         ("GET /docs", "the same for people"),
+        ("GET /live", "what the server does now, for people; /live/events has it as server-sent events"),
     ] {
         routes.insert(route.into(), what.into());
     }
@@ -176,7 +192,21 @@ pub(crate) fn trace(state: &ServerState, request_id: &str) -> Result<Reply, Prob
 
 /// `GET /docs`
 pub(crate) fn docs() -> Reply {
-    let mut page = reply("text/html; charset=utf-8", DOCS);
+    html(&DOCS)
+}
+
+/// `GET /live`
+pub(crate) fn live() -> Reply {
+    html(&LIVE)
+}
+
+/// The live page, for programs that serve it themselves.
+pub fn live_page() -> &'static str {
+    &LIVE
+}
+
+fn html(text: &'static str) -> Reply {
+    let mut page = reply("text/html; charset=utf-8", text);
     // The page needs nothing from elsewhere, and nothing from elsewhere may run in it.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     page.headers_mut().insert("content-security-policy", HeaderValue::from_static(policy));

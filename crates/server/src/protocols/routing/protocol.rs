@@ -10,7 +10,8 @@ use hyper::http::request::Parts;
 use jitney_core::config::options::ServerOptions;
 
 /// Routes of jitney's own protocol that no deployment has.
-const PAGES: [&str; 7] = ["/", "/livez", "/readyz", "/metrics", "/config", "/docs", "/openapi.json"];
+const PAGES: [&str; 9] =
+    ["/", "/livez", "/readyz", "/metrics", "/config", "/docs", "/live", "/live/events", "/openapi.json"];
 
 /// A protocol of the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +53,9 @@ impl Protocol {
     /// Whether a route also answers clients that have no key, such as load balancers and supervisors.
     pub(crate) fn is_open(self, path: &str, options: &ServerOptions) -> bool {
         match self {
-            // The docs are the same page everywhere, and ask for a key themselves: a browser cannot send one for a page.
+            // These pages are the same everywhere, and ask for a key themselves: a browser cannot send one for a page.
             Protocol::Native => {
-                matches!(path, "/livez" | "/readyz" | "/docs") || (options.open_metrics && path == "/metrics")
+                matches!(path, "/livez" | "/readyz" | "/docs" | "/live") || (options.open_metrics && path == "/metrics")
             }
             Protocol::OpenAi => false,
             Protocol::OpenInference => open_inference::routes::is_probe(path),

@@ -9,6 +9,7 @@ use crate::protocols::connection::services::Services;
 use crate::protocols::connection::socket::{Active, Activity};
 use crate::protocols::connection::upload::Upload;
 use crate::protocols::exchange::Exchange;
+use crate::protocols::native::live;
 use crate::protocols::native::many::Many;
 use crate::protocols::native::one::One;
 use crate::protocols::native::pages;
@@ -200,7 +201,9 @@ async fn page(state: &ServerState, head: &Parts) -> Result<Reply, Problem> {
     let reply = match &*name {
         // `OPTIONS *` asks about the server as a whole. Monitors use it to check that the server is up.
         "*" if head.method == Method::OPTIONS => pages::options(),
-        "" | "livez" | "readyz" | "metrics" | "config" | "docs" | "openapi.json" if !is_read => {
+        "" | "livez" | "readyz" | "metrics" | "config" | "docs" | "live" | "live/events" | "openapi.json"
+            if !is_read =>
+        {
             return Err(Problem::wrong_method(head, READ));
         }
         "" => pages::index(state, &head.headers),
@@ -209,6 +212,8 @@ async fn page(state: &ServerState, head: &Parts) -> Result<Reply, Problem> {
         "metrics" => pages::metrics(state, &head.headers).await,
         "config" => pages::config(state).await,
         "docs" => pages::docs(),
+        "live" => pages::live(),
+        "live/events" => live::events::events(state).await?,
         "openapi.json" => document::page(state),
         name if is_read && name.starts_with(TRACE) => return pages::trace(state, &name[TRACE.len()..]),
         name => return Err(not_a_page(state, head, name)),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// Names that no deployment may have: routes of the front, now or soon, and the table of server options in a file.
 pub const RESERVED: &[&str] =
-    &["livez", "readyz", "metrics", "config", "openapi.json", "docs", "v1", "v2", "favicon.ico", "server"];
+    &["livez", "readyz", "metrics", "config", "openapi.json", "docs", "live", "v1", "v2", "favicon.ico", "server"];
 
 /// Bytes of a path.
 const LONGEST: usize = 256;

@@ -90,6 +90,9 @@ impl Supervisor {
         let now = self.clock.now();
         let slot = &mut self.slots[index];
         slot.link = None;
+        if !matches!(cause, Cause::Renewed | Cause::Left) {
+            (slot.losses, slot.last_loss) = (slot.losses + 1, Some(why.clone()));
+        }
         let (deployment, replica) = slot.names();
         let reason = cause.label();
         if matches!(cause, Cause::Renewed | Cause::Left) {

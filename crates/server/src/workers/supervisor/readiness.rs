@@ -21,7 +21,8 @@ impl Supervisor {
                 device: assignment.device.clone(),
                 starts: slot.starts,
                 load: slot.load,
-                failure: slot.failure.as_ref().map(|failure| failure.text.clone()),
+                losses: slot.losses,
+                failure: slot.failure.as_ref().map(|failure| failure.text.clone()).or_else(|| slot.last_loss.clone()),
             })
         };
         self.slots.iter().filter_map(seen).collect()

@@ -2,9 +2,11 @@
 
 pub(super) mod spans;
 
+use crate::engine::deployment::live::why::BatchFacts;
 use crate::engine::reply::ReplySender;
 use crate::engine::task::pending::Pending;
 use crate::values::answer::{Answer, Failure, Timing};
+use jitney_core::scheduler::action::Launch;
 use jitney_core::scheduler::item::EndedItem;
 use jitney_core::tables::outcome::Outcome;
 use jitney_core::time::Time;
@@ -39,4 +41,23 @@ pub(super) fn expired(now: Time, ended: &EndedItem<Pending>) -> Failure {
         Outcome::DeadlineExceeded,
         format!("the deadline passed after {after} ms, while the request was {stage}"),
     )
+}
+
+/// What is known about a batch at its launch. `bytes` are those of its items.
+pub(super) fn launched_batch(
+    launch: &Launch,
+    most_items: usize,
+    bytes: impl Iterator<Item = u64> + Clone,
+) -> BatchFacts {
+    BatchFacts {
+        items: launch.items.len(),
+        most_items,
+        reason: launch.reason,
+        held: launch.held,
+        largest_cost: launch.load.largest,
+        largest_bytes: bytes.clone().max().unwrap_or_default(),
+        bytes: bytes.sum(),
+        replica: 0,
+        factor: 1.0,
+    }
 }

@@ -1,50 +1,5 @@
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>jitney</title>
-<style>
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --accent: #b45309; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { margin: 0; } h2 { margin: 0; font-size: 1.15rem; } h3 { font-size: .9rem; margin: 1rem 0 .25rem; opacity: .75; }
-code, pre, textarea { font: 13px/1.45 ui-monospace, monospace; }
-pre { background: var(--soft); padding: .6rem .8rem; overflow: auto; max-height: 24rem; border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere; margin: .25rem 0; }
-section { border: 1px solid var(--line); border-radius: 8px; padding: 1rem; margin: 1.25rem 0; }
-textarea { width: 100%; box-sizing: border-box; min-height: 6rem; border: 1px solid var(--line); border-radius: 6px; padding: .5rem; }
-button { background: var(--accent); color: #fff; border: 0; border-radius: 6px; padding: .4rem 1.1rem; cursor: pointer; font: inherit; }
-button:disabled { opacity: .5; }
-select, input { font: inherit; } [hidden] { display: none !important; } .row { display: flex; gap: .75rem; flex-wrap: wrap; align-items: center; margin: .5rem 0; }
-nav a { margin-right: 1rem; } img { max-width: 100%; } .bad { color: #dc2626; } summary { cursor: pointer; }
-</style>
-</head>
-<body>
-<h1>jitney</h1>
-<p id="state">Loading…</p>
-<nav><a href="/openapi.json">openapi.json</a><a href="/config">config</a><a href="/metrics">metrics</a><a href="/readyz">readyz</a></nav>
-<form id="key-form" hidden><label>API key <input id="key" type="password" autocomplete="off" size="40"></label> <button>Use it</button></form>
-<main></main>
-<template id="deployment">
-  <section>
-    <h2><code class="path"></code></h2>
-    <p class="doc"></p>
-    <details><summary>Input</summary><pre class="input"></pre></details>
-    <details><summary>Output</summary><pre class="output"></pre></details>
-    <h3>Try it</h3>
-    <form>
-      <div class="row"><label>type <select class="type"></select></label><label>accept <select class="accept"></select></label></div>
-      <textarea class="body" spellcheck="false" aria-label="body"></textarea>
-      <input class="file" type="file" hidden aria-label="file">
-      <div class="fields row" hidden></div>
-      <div class="row"><button>Send</button><span class="status"></span></div>
-    </form>
-    <div class="answer"></div>
-    <h3>From a terminal</h3>
-    <pre class="curl"></pre>
-  </section>
-</template>
-<script>
-"use strict";
+// The form that tries a deployment, for the pages that have one. It is made from the OpenAPI document of the server.
+
 // Kept by this page only, and lost when it is left.
 let key = "";
 const LONG = 2000; // characters of an example that still reads well in a box
@@ -117,6 +72,7 @@ async function showParts(reply, answer) {
   }
 }
 
+// The card of a route: what it takes and returns, and the form.
 function show(path, operation, spec) {
   const card = document.getElementById("deployment").content.cloneNode(true);
   const find = (name) => card.querySelector("." + name);
@@ -184,36 +140,10 @@ function show(path, operation, spec) {
       if (button) button.disabled = false;
     }
   };
-  document.querySelector("main").append(card);
+  return card;
 }
 
-async function open() {
-  const state = document.getElementById("state"), keyForm = document.getElementById("key-form");
-  try {
-    const reply = await fetch("/openapi.json", { headers: keyed({}) });
-    const spec = await reply.json();
-    const ready = await (await fetch("/readyz")).json();
-    keyForm.hidden = reply.status !== 401;
-    if (!reply.ok) {
-      state.textContent = spec.detail; state.classList.add("bad");
-      return;
-    }
-    const posts = Object.entries(spec.paths).filter(([path, item]) => item.post?.tags.includes("deployments") && !path.endsWith("/batch"));
-    state.textContent = ready.ready ? `Ready. ${posts.length} deployment${posts.length === 1 ? "" : "s"}.` : "Not ready: " + ready.reasons.join("; ");
-    state.classList.toggle("bad", !ready.ready);
-    document.querySelector("main").replaceChildren();
-    for (const [path, item] of posts) show(path, item.post, spec);
-  } catch (error) {
-    state.textContent = "The server does not answer: " + error; state.classList.add("bad");
-  }
-}
-
-document.getElementById("key-form").onsubmit = (event) => {
-  event.preventDefault();
-  key = document.getElementById("key").value.trim();
-  open();
-};
-open();
-</script>
-</body>
-</html>
+// The routes of deployments that take one item, each with what the document says of it.
+const routesOf = (spec) => Object.entries(spec.paths)
+  .filter(([path, item]) => item.post?.tags.includes("deployments") && !path.endsWith("/batch"))
+  .map(([path, item]) => [path, item.post]);

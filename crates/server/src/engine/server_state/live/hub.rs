@@ -1,0 +1,147 @@
+//! Who watches the live page, and what was sampled for them.
+
+use crate::engine::server_state::live::points::{Columns, KEPT};
+use crate::engine::server_state::live::sampled::Sampled;
+use crate::engine::server_state::live::workers::KnownWorkers;
+use bytes::Bytes;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
+
+/// Watchers at a time.
+pub const MOST_WATCHERS: usize = 16;
+/// Events that a watcher may leave unread. One that leaves more is dropped.
+const UNREAD: usize = 4;
+
+/// The events of one watcher. The stream ends with the sender.
+pub(crate) type WatcherEvents = mpsc::Receiver<Bytes>;
+
+/// The watchers of a server, and its samples.
+#[derive(Debug, Default)]
+pub struct LiveHub {
+    watchers: Mutex<Watchers>,
+    samples: Mutex<Samples>,
+}
+
+#[derive(Debug, Default)]
+struct Watchers {
+    senders: Vec<mpsc::Sender<Bytes>>,
+    /// The server ends: a further watcher gets what is known, and no more.
+    is_closed: bool,
+}
+
+/// What was sampled.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    /// By deployment.
+    pub(crate) deployments: BTreeMap<String, Sampled>,
+    pub(crate) workers: KnownWorkers,
+    /// How many samples were taken: a page knows by it which points it has.
+    pub(crate) taken: u64,
+}
+
+impl Samples {
+    /// Whether something has happened in a deployment since its last sample: then its outcomes differ, or items wait.
+    pub(crate) fn is_busy(&self, name: &str, outcomes: &[u64], queued: u64) -> bool {
+        self.deployments.get(name).is_none_or(|sampled| sampled.is_busy(outcomes, queued))
+    }
+}
+
+/// The first event of a watcher.
+#[derive(Serialize)]
+struct History<'a> {
+    taken: u64,
+    deployments: BTreeMap<&'a str, Columns>,
+}
+
+impl LiveHub {
+    /// A further watcher; `None` if there are as many as there may be.
+    pub(crate) fn watch(&self) -> Option<WatcherEvents> {
+        let mut watchers = self.lock();
+        watchers.senders.retain(|watcher| !watcher.is_closed());
+        if watchers.senders.len() >= MOST_WATCHERS {
+            return None;
+        }
+        let (sender, events) = mpsc::channel(UNREAD);
+        if !watchers.is_closed {
+            watchers.senders.push(sender);
+        }
+        Some(events)
+    }
+
+    /// How many watch.
+    pub(crate) fn watchers(&self) -> usize {
+        self.lock().senders.iter().filter(|watcher| !watcher.is_closed()).count()
+    }
+
+    /// Sends an event to all watchers. Those that have left and those that do not read are dropped.
+    pub(crate) fn send(&self, event: &Bytes) {
+        self.lock().senders.retain(|watcher| watcher.try_send(event.clone()).is_ok());
+    }
+
+    /// Ends all streams, now and later.
+    pub(crate) fn close(&self) {
+        *self.lock() = Watchers { senders: Vec::new(), is_closed: true };
+    }
+
+    /// The event with the last five minutes.
+    pub(crate) fn history(&self) -> Bytes {
+        let samples = self.samples();
+        let deployments = samples.deployments.iter().map(|(name, sampled)| (&**name, sampled.ring.columns(KEPT)));
+        event("history", &History { taken: samples.taken, deployments: deployments.collect() })
+    }
+
+    pub(crate) fn samples(&self) -> MutexGuard<'_, Samples> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watchers> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One server-sent event. JSON has no line breaks.
+pub(crate) fn event(name: &str, data: &impl Serialize) -> Bytes {
+    let mut text = format!("event: {name}\ndata: ").into_bytes();
+    text.extend(serde_json::to_vec(data).unwrap_or_default());
+    text.extend_from_slice(b"\n\n");
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seventeenth_watcher_is_refused_until_one_leaves() {
+        let hub = LiveHub::default();
+        let mut watchers: Vec<_> = std::iter::from_fn(|| hub.watch()).collect();
+        assert_eq!((watchers.len(), hub.watchers()), (MOST_WATCHERS, MOST_WATCHERS));
+        watchers.pop();
+        assert_eq!(hub.watchers(), MOST_WATCHERS - 1);
+        assert!(hub.watch().is_some());
+    }
+
+    #[test]
+    fn a_watcher_that_does_not_read_is_dropped_and_the_others_get_all() {
+        let hub = LiveHub::default();
+        let (mut reader, mut sleeper) = (hub.watch().unwrap(), hub.watch().unwrap());
+        for place in 0..10 {
+            hub.send(&Bytes::from(vec![place]));
+            assert_eq!(reader.try_recv().unwrap(), [place][..]);
+        }
+        assert_eq!(hub.watchers(), 1);
+        let kept: Vec<Bytes> = std::iter::from_fn(|| sleeper.try_recv().ok()).collect();
+        assert_eq!(kept.len(), UNREAD);
+        assert!(sleeper.is_closed());
+        hub.close();
+        assert!(reader.try_recv().is_err() && reader.is_closed());
+        assert!(hub.watch().is_some_and(|events| events.is_closed()), "its stream ends at once");
+    }
+
+    #[test]
+    fn an_event_is_two_lines_and_an_empty_one() {
+        assert_eq!(event("x", &["a\nb"]), "event: x\ndata: [\"a\\nb\"]\n\n");
+    }
+}

@@ -1,0 +1,227 @@
+//! The replicas over time: since when each is in its state, what its process uses, and why its last worker was lost.
+
+use crate::base::telemetry::process_stats::ProcessStats;
+use crate::base::telemetry::workers::WorkerSeen;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Memory is noted as often.
+const MEMORY_EVERY: Duration = Duration::from_secs(10);
+/// So many notes of memory are five minutes.
+const MEMORY_NOTES: usize = 31;
+/// Losses are counted for so long.
+const LOSSES_FOR: Duration = Duration::from_secs(300);
+
+/// What is known about one replica.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownWorker {
+    pub(crate) seen: WorkerSeen,
+    /// Since when it is in its state.
+    pub(crate) since: Instant,
+    /// Bytes of memory every ten seconds, the newest last. They begin anew with each process.
+    pub(crate) memory: VecDeque<u64>,
+    /// Cores that it used since the last look; `None` if it runs elsewhere, or its process is new.
+    pub(crate) cores: Option<f64>,
+    /// When workers of it were lost within five minutes.
+    losses: VecDeque<Instant>,
+    cpu: Option<Look>,
+    noted: Option<Instant>,
+}
+
+/// The CPU time of a process at one instant.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    pid: u32,
+    at: Instant,
+    cpu_s: f64,
+}
+
+impl Look {
+    /// The cores that the process used since an earlier look at it.
+    fn cores_since(&self, before: Option<Look>) -> Option<f64> {
+        let before = before.filter(|before| before.pid == self.pid)?;
+        let length_s = (self.at - before.at).as_secs_f64();
+        (length_s > 0.0).then(|| (self.cpu_s - before.cpu_s).max(0.0) / length_s)
+    }
+}
+
+impl KnownWorker {
+    fn new(seen: WorkerSeen, now: Instant) -> KnownWorker {
+        KnownWorker {
+            seen,
+            since: now,
+            memory: VecDeque::new(),
+            cores: None,
+            losses: VecDeque::new(),
+            cpu: None,
+            noted: None,
+        }
+    }
+
+    /// Workers of it that were lost within five minutes.
+    pub(crate) fn lost(&self) -> u64 {
+        self.losses.len() as u64
+    }
+
+    fn follow(&mut self, seen: WorkerSeen, now: Instant) {
+        if seen.state != self.seen.state || seen.pid != self.seen.pid {
+            self.since = now;
+        }
+        if seen.pid != self.seen.pid {
+            (self.memory, self.noted) = (VecDeque::new(), None);
+        }
+        let losses = seen.losses.saturating_sub(self.seen.losses);
+        (0..losses.min(LOSSES_KEPT)).for_each(|_| self.losses.push_back(now));
+        while self.losses.front().is_some_and(|&at| now - at >= LOSSES_FOR) || self.losses.len() > LOSSES_KEPT as usize
+        {
+            self.losses.pop_front();
+        }
+        self.seen = seen;
+    }
+
+    fn look(&mut self, now: Instant, stats: Option<ProcessStats>) {
+        let look = self.seen.pid.zip(stats).map(|(pid, stats)| Look { pid, at: now, cpu_s: stats.cpu_s });
+        self.cores = look.and_then(|look| look.cores_since(self.cpu));
+        self.cpu = look;
+        let Some(stats) = stats else { return };
+        match self.memory.back_mut() {
+            Some(last) if self.noted.is_some_and(|noted| now - noted < MEMORY_EVERY) => *last = stats.resident_bytes,
+            _ => {
+                self.noted = Some(now);
+                self.memory.push_back(stats.resident_bytes);
+                if self.memory.len() > MEMORY_NOTES {
+                    self.memory.pop_front();
+                }
+            }
+        }
+    }
+}
+
+/// More losses of one replica within five minutes are not counted.
+const LOSSES_KEPT: u64 = 100;
+
+/// All replicas of a server, and the front itself.
+#[derive(Debug, Default)]
+pub(crate) struct KnownWorkers {
+    by_replica: BTreeMap<(String, u32), KnownWorker>,
+    front: Option<Look>,
+    front_cores: Option<f64>,
+    front_stats: Option<ProcessStats>,
+}
+
+impl KnownWorkers {
+    /// Takes note of the present replicas.
+    pub(crate) fn follow(&mut self, now: Instant, seen: Vec<WorkerSeen>) {
+        let mut before = std::mem::take(&mut self.by_replica);
+        for seen in seen {
+            let name = (seen.deployment.clone(), seen.replica);
+            let known = match before.remove(&name) {
+                Some(mut known) => {
+                    known.follow(seen, now);
+                    known
+                }
+                None => KnownWorker::new(seen, now),
+            };
+            self.by_replica.insert(name, known);
+        }
+    }
+
+    /// Looks at the processes. `stats` reads what one uses.
+    pub(crate) fn look(&mut self, now: Instant, stats: impl Fn(u32) -> Option<ProcessStats>) {
+        for known in self.by_replica.values_mut() {
+            known.look(now, known.seen.pid.and_then(&stats));
+        }
+        let own = std::process::id();
+        self.front_stats = stats(own);
+        let look = self.front_stats.map(|stats| Look { pid: own, at: now, cpu_s: stats.cpu_s });
+        self.front_cores = look.and_then(|look| look.cores_since(self.front));
+        self.front = look;
+    }
+
+    /// The replicas of a deployment, by their numbers.
+    pub(crate) fn of(&self, deployment: &str) -> impl Iterator<Item = &KnownWorker> {
+        self.by_replica.iter().filter(move |((name, _), _)| name == deployment).map(|(_, known)| known)
+    }
+
+    /// Cores that the front used since the last look.
+    pub(crate) fn front_cores(&self) -> Option<f64> {
+        self.front_cores
+    }
+
+    /// What the front's process uses.
+    pub(crate) fn front_stats(&self) -> Option<ProcessStats> {
+        self.front_stats
+    }
+
+    /// Cores that the front and all workers of this machine used since the last look.
+    pub(crate) fn used_cores(&self) -> Option<f64> {
+        Some(self.front_cores? + self.by_replica.values().filter_map(|known| known.cores).sum::<f64>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(state: &'static str, pid: Option<u32>, losses: u64) -> WorkerSeen {
+        WorkerSeen {
+            deployment: "a".into(),
+            replica: 0,
+            state,
+            is_surplus: false,
+            pid,
+            host: None,
+            device: None,
+            starts: losses + 1,
+            load: None,
+            losses,
+            failure: None,
+        }
+    }
+
+    fn stats(cpu_s: f64) -> impl Fn(u32) -> Option<ProcessStats> {
+        move |_| Some(ProcessStats { cpu_s, resident_bytes: 7, threads: 1, started_s: 0.0 })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_state_lasts_until_another_one_or_another_process_comes() {
+        let mut known = KnownWorkers::default();
+        let second = Duration::from_secs(1);
+        for (place, (state, pid, losses, since_s)) in [
+            ("ready", Some(1), 0, 0),
+            ("ready", Some(1), 0, 1),
+            ("loading", None, 1, 0),
+            ("ready", Some(2), 1, 0),
+            ("ready", Some(3), 2, 0),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            known.follow(Instant::now(), vec![seen(state, pid, losses)]);
+            known.look(Instant::now(), stats(place as f64));
+            let one = known.of("a").next().unwrap();
+            assert_eq!(((Instant::now() - one.since).as_secs(), one.lost()), (since_s, losses), "{place}");
+            // The CPU time of another process says nothing.
+            assert_eq!(one.cores, (place == 1).then_some(1.0), "{place}");
+            tokio::time::advance(second).await;
+        }
+        assert_eq!(known.front_cores(), Some(1.0));
+        tokio::time::advance(LOSSES_FOR).await;
+        known.follow(Instant::now(), vec![seen("ready", Some(3), 2)]);
+        assert_eq!(known.of("a").next().unwrap().lost(), 0);
+        known.follow(Instant::now(), Vec::new());
+        assert_eq!(known.of("a").count(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_noted_every_ten_seconds_for_five_minutes() {
+        let mut known = KnownWorkers::default();
+        for _ in 0..1000 {
+            known.follow(Instant::now(), vec![seen("ready", Some(1), 0)]);
+            known.look(Instant::now(), stats(0.0));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(known.of("a").next().unwrap().memory.len(), MEMORY_NOTES);
+    }
+}

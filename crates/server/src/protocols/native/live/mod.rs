@@ -1,0 +1,8 @@
+//! The live page: its samples, what they say of each deployment, and the events that its readers get.
+
+pub(crate) mod deployments;
+pub(crate) mod events;
+pub(crate) mod judgement;
+pub mod sampler;
+pub(crate) mod snapshot;
+pub(crate) mod texts;
