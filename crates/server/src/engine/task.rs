@@ -18,10 +18,9 @@ use crate::engine::deployment::live::why::BatchFacts;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::task::asks::Asks;
-use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
+use crate::engine::task::lost_inputs::LostInputs;
 use crate::engine::task::meters::{Meters, Rerun};
-use crate::engine::task::pending::{End, Pending, Taken, new_item};
-use crate::engine::task::timings::spans::Traced;
+use crate::engine::task::pending::{End, Pending, Taken, Traced, new_item};
 use crate::engine::task::timings::{expired, fail, launched_batch, timing};
 use crate::link::batch_end::{BatchEnd, Durations};
 use crate::link::front::events::BatchEvent;
@@ -34,7 +33,6 @@ use crate::values::metadata::Metadata;
 use jitney_core::config::rules::Rules;
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::policy::batch_policy::CloseReason;
-use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::{BatchId, ItemId, ReplicaClass, ReplicaId};
 use jitney_core::scheduler::action::{Action, Launch};
 use jitney_core::scheduler::admission::refusal::Refusal;
@@ -273,28 +271,6 @@ impl Engine {
     /// Whether a worker speaks of a batch that another one holds. Numbers of batches can be guessed.
     fn is_of_another(&self, replica: ReplicaId, event: &BatchEvent) -> bool {
         event.batch().and_then(|batch| self.scheduler.holder(batch)).is_some_and(|holder| holder != replica)
-    }
-
-    /// A replica was lost. Its inputs that may be the cause are read first.
-    fn lost(&mut self, now: Time, replica: ReplicaId, loss: Loss) {
-        let inputs = self.scheduler.inputs_to_read(replica, loss);
-        if self.lost_inputs.read(replica, loss, inputs) {
-            self.scheduler.retire(replica);
-        } else {
-            self.scheduler.replica_lost(now, replica, loss);
-        }
-    }
-
-    fn inputs_read(&mut self, now: Time, read: InputsRead) {
-        let InputsRead { replica, loss, hashes } = read;
-        for (item, hash) in hashes {
-            self.scheduler.fingerprinted(replica, item, hash);
-        }
-        self.scheduler.replica_lost(now, replica, loss);
-        if self.is_crash_looping {
-            // Its items would wait for a replica that does not come.
-            self.scheduler.crash_looping();
-        }
     }
 
     /// The items of one request enter together or not at all; after that each is on its own.

@@ -63,7 +63,10 @@ fn metadata() -> impl Strategy<Value = Option<Metadata>> {
     let metadata = (request_id, "[0-9a-f-]{0,20}", "[a-z]{0,8}", headers);
     let metadata = metadata.prop_map(|(request_id, trace, key_name, headers)| {
         let headers = headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Metadata::new(request_id, FurtherMetadata { trace: trace.into(), key_name: key_name.into(), headers })
+        Metadata::new(
+            request_id,
+            FurtherMetadata { trace: trace.into(), key_name: key_name.into(), headers, note: None },
+        )
     });
     prop::option::of(metadata)
 }

@@ -1,12 +1,14 @@
-//! Why items are refused, or end without a result, as clients read it.
+//! What becomes of the items of a lost replica; why items are refused, or end without a result, as clients read it.
 
 use crate::engine::deployment::live::record::now_ms;
 use crate::engine::deployment::live::why::{BatchFacts, Lengths, RequestFacts};
+use crate::engine::task::lost_inputs::InputsRead;
 use crate::engine::task::pending::Pending;
 use crate::engine::task::timings::{expired, sayable};
 use crate::engine::task::{Engine, SHORTEST_WAIT};
 use crate::values::answer::{Failure, Timing};
-use jitney_core::request::BatchId;
+use jitney_core::replicas::loss_history::Loss;
+use jitney_core::request::{BatchId, ReplicaId};
 use jitney_core::scheduler::admission::refusal::Refusal;
 use jitney_core::scheduler::item::EndedItem;
 use jitney_core::tables::outcome::{Ending, Outcome};
@@ -14,6 +16,28 @@ use jitney_core::time::Time;
 use std::time::Duration;
 
 impl Engine {
+    /// A replica was lost. Its inputs that may be the cause are read first.
+    pub(super) fn lost(&mut self, now: Time, replica: ReplicaId, loss: Loss) {
+        let inputs = self.scheduler.inputs_to_read(replica, loss);
+        if self.lost_inputs.read(replica, loss, inputs) {
+            self.scheduler.retire(replica);
+        } else {
+            self.scheduler.replica_lost(now, replica, loss);
+        }
+    }
+
+    pub(super) fn inputs_read(&mut self, now: Time, read: InputsRead) {
+        let InputsRead { replica, loss, hashes } = read;
+        for (item, hash) in hashes {
+            self.scheduler.fingerprinted(replica, item, hash);
+        }
+        self.scheduler.replica_lost(now, replica, loss);
+        if self.is_crash_looping {
+            // Its items would wait for a replica that does not come.
+            self.scheduler.crash_looping();
+        }
+    }
+
     pub(super) fn refused(&self, refusal: Refusal) -> Failure {
         let name = &self.deployment;
         let queued = self.scheduler.queued_items();

@@ -1,11 +1,11 @@
 //! What the engine notes of the items of traced requests: their launches, their results and the ends of their batches. Without
 //! traced items each of these costs one branch.
 
-use crate::base::traces::notes::{BatchLaunch, BatchTrace, Keeper, Stages};
+use crate::base::traces::notes::{BatchLaunch, BatchTrace, Stages};
 use crate::engine::task::Engine;
-use crate::engine::task::pending::Pending;
+use crate::engine::task::pending::{Pending, Traced};
 use crate::link::batch_end::Durations;
-use crate::values::call::{BatchSpan, Call};
+use crate::values::call::BatchSpan;
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::replicas::loss_history::Loss;
 use jitney_core::request::ReplicaId;
@@ -14,22 +14,6 @@ use jitney_core::scheduler::item::EndedItem;
 use jitney_core::time::Time;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What the traced items of a batch have in common.
-pub(in crate::engine::task) struct Traced {
-    keeper: Arc<dyn Keeper>,
-    is_sampled: bool,
-}
-
-impl Traced {
-    /// `None` if no item is traced.
-    pub(in crate::engine::task) fn of<'c>(calls: impl Iterator<Item = &'c Call>) -> Option<Traced> {
-        let mut notes = calls.filter_map(Call::note);
-        let first = &notes.next()?.request;
-        let is_sampled = first.context.is_sampled || notes.any(|note| note.request.context.is_sampled);
-        Some(Traced { keeper: first.keeper.clone(), is_sampled })
-    }
-}
 
 impl Engine {
     /// Notes the launch of a batch with traced items, before its frame is written: the frame has the context of each item.
