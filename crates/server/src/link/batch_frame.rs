@@ -65,7 +65,7 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
     table.put_u64_le(batch.0);
     table.put_u32_le(items.len() as u32);
     // An item that is alone has the context of its request, which says more.
-    let of_batch = items.first().filter(|_| items.len() > 1).and_then(|(call, _)| call.ride.as_ref());
+    let of_batch = items.first().filter(|_| items.len() > 1).and_then(|(call, _)| call.stay.as_ref());
     for (place, (call, remaining)) in items.iter().enumerate() {
         table.put_u64_le(call.id.0);
         table.put_u32_le(u32::try_from(remaining.as_millis()).unwrap_or(u32::MAX));
@@ -87,11 +87,11 @@ pub(crate) fn encode_as(kind: Kind, prefix: &[u8], batch: BatchId, items: &[(&Ca
         if call.key != 0 {
             table.put_u64_le(call.key);
         }
-        if let Some(ride) = of_batch.filter(|_| place == 0) {
-            put_text_bytes(&mut table, &ride.batch.traceparent());
+        if let Some(stay) = of_batch.filter(|_| place == 0) {
+            put_text_bytes(&mut table, &stay.batch.traceparent());
         }
         if let Some(metadata) = &call.metadata {
-            put_metadata(&mut table, metadata, call.ride.as_ref().map_or(0, |ride| ride.predict));
+            put_metadata(&mut table, metadata, call.stay.as_ref().map_or(0, |stay| stay.predict));
         }
         for (param, part) in call.parts.iter().enumerate() {
             let len = part.data.len() as u64;

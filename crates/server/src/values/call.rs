@@ -62,12 +62,12 @@ pub struct Call {
     /// What its request says in addition to the values; shared by all items of the request.
     pub metadata: Option<Metadata>,
     /// Of an item of a traced request: the batch that it is in, or was in last.
-    pub(crate) ride: Option<BatchSpan>,
+    pub stay: Option<BatchSpan>,
 }
 
 /// The batch that an item of a traced request is in.
 #[derive(Clone, Debug)]
-pub(crate) struct BatchSpan {
+pub struct BatchSpan {
     pub(crate) batch: Arc<BatchTrace>,
     /// The span of `predict` in the trace of the request.
     pub(crate) predict: u64,
@@ -88,7 +88,7 @@ impl Call {
             priority: Priority::default(),
             asked: None,
             metadata: None,
-            ride: None,
+            stay: None,
         }
     }
 

@@ -228,7 +228,7 @@ pub(crate) struct RequestNotes {
     /// Items that waited before it.
     pub(crate) ahead: u64,
     /// The batches that its items were in, in the order of their launches.
-    pub(crate) rides: SmallVec<[Ride; 1]>,
+    pub(crate) stays: SmallVec<[Stay; 1]>,
     /// Further batches.
     pub(crate) left_out: u64,
     /// `None` if it is not kept.
@@ -237,7 +237,7 @@ pub(crate) struct RequestNotes {
 
 /// The items of one request in one batch.
 #[derive(Debug)]
-pub(crate) struct Ride {
+pub(crate) struct Stay {
     pub(crate) batch: Arc<BatchTrace>,
     /// The span above.
     pub(crate) parent: u64,
@@ -378,30 +378,30 @@ impl TraceNote {
     /// An item is launched at this place of a batch; `before` is the batch that it was in before. Returns the span of `predict`.
     pub(crate) fn launched(&self, batch: &Arc<BatchTrace>, before: Option<&Arc<BatchTrace>>, position: usize) -> u64 {
         let mut facts = self.request.lock();
-        if let Some(ride) = facts.rides.iter_mut().rev().find(|ride| ride.is(batch, self.parent)) {
-            ride.items += 1;
-            return ride.predict;
+        if let Some(stay) = facts.stays.iter_mut().rev().find(|stay| stay.is(batch, self.parent)) {
+            stay.items += 1;
+            return stay.predict;
         }
-        if facts.rides.len() >= MOST_RIDES {
+        if facts.stays.len() >= MOST_RIDES {
             facts.left_out += 1;
             return self.parent;
         }
-        let earlier = before.and_then(|before| facts.rides.iter().rev().find(|ride| ride.is(before, self.parent)));
-        let ride = Ride {
+        let earlier = before.and_then(|before| facts.stays.iter().rev().find(|stay| stay.is(before, self.parent)));
+        let stay = Stay {
             batch: batch.clone(),
             parent: self.parent,
             span: fresh(),
             predict: fresh(),
             items: 1,
             position: position as u64,
-            attempt: earlier.map_or(1, |ride| ride.attempt + 1),
+            attempt: earlier.map_or(1, |stay| stay.attempt + 1),
             arrival: None,
             began: batch.facts().launched,
             results: None,
             predict_took: Duration::ZERO,
         };
-        let predict = ride.predict;
-        facts.rides.push(ride);
+        let predict = stay.predict;
+        facts.stays.push(stay);
         predict
     }
 
@@ -409,16 +409,16 @@ impl TraceNote {
     pub(crate) fn answered(&self, batch: &Arc<BatchTrace>, times: [Instant; 3], predict: Duration) {
         let [arrival, began, results] = times;
         let mut facts = self.request.lock();
-        if let Some(ride) = facts.rides.iter_mut().rev().find(|ride| ride.is(batch, self.parent)) {
-            ride.arrival = Some(ride.arrival.map_or(arrival, |earlier| earlier.min(arrival)));
-            ride.began = ride.results.map_or(began, |_| ride.began.min(began));
-            ride.results = Some(ride.results.map_or(results, |earlier| earlier.max(results)));
-            ride.predict_took = ride.predict_took.max(predict);
+        if let Some(stay) = facts.stays.iter_mut().rev().find(|stay| stay.is(batch, self.parent)) {
+            stay.arrival = Some(stay.arrival.map_or(arrival, |earlier| earlier.min(arrival)));
+            stay.began = stay.results.map_or(began, |_| stay.began.min(began));
+            stay.results = Some(stay.results.map_or(results, |earlier| earlier.max(results)));
+            stay.predict_took = stay.predict_took.max(predict);
         }
     }
 }
 
-impl Ride {
+impl Stay {
     fn is(&self, batch: &Arc<BatchTrace>, parent: u64) -> bool {
         Arc::ptr_eq(&self.batch, batch) && self.parent == parent
     }
@@ -520,7 +520,7 @@ mod tests {
         drop(note);
         let [Finished::Request(request)] = &taken(&keeper)[..] else { panic!("the request") };
         assert_eq!(
-            (request.facts.rides.len(), request.facts.left_out, request.facts.rides[3].items),
+            (request.facts.stays.len(), request.facts.left_out, request.facts.stays[3].items),
             (MOST_RIDES, 7, 2)
         );
     }

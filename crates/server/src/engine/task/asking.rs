@@ -110,10 +110,10 @@ impl Engine {
             return None;
         }
         // The spans of what is asked hang below `predict` of the batch that asks.
-        let asks_in = parents.first().and_then(|&id| self.scheduler.payload(id, now)?.0.call.ride.as_ref());
+        let asks_in = parents.first().and_then(|&id| self.scheduler.payload(id, now)?.0.call.stay.as_ref());
         Some(match (&first.note, asks_in) {
-            (Some(note), Some(ride)) => {
-                let note = Some(note.below(ride.predict));
+            (Some(note), Some(stay)) => {
+                let note = Some(note.below(stay.predict));
                 Arc::new(FurtherMetadata { note, ..FurtherMetadata::clone(first) })
             }
             _ => first.clone(),

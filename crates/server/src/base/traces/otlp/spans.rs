@@ -2,7 +2,7 @@
 
 use crate::base::traces::context::{TraceContext, fresh};
 use crate::base::traces::messages::{ERROR, Event, INTERNAL, KeyValue, SERVER, Span, Status, attribute};
-use crate::base::traces::notes::{BatchLaunch, FinishedBatch, FinishedRequest, RequestEnded, Ride, Stages};
+use crate::base::traces::notes::{BatchLaunch, FinishedBatch, FinishedRequest, RequestEnded, Stages, Stay};
 use crate::base::traces::why::{Story, sentence};
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::tables::outcome::Outcome;
@@ -53,24 +53,24 @@ impl Builder {
     }
 
     /// The part of a request in one batch.
-    fn ride(&mut self, ride: &Ride, at_most: Instant) {
-        let (calendar, ended) = (self.calendar, ride.batch.ended());
-        let times = (ride.began, end_of(ride, at_most));
-        let span = self.add("batch", ride.span, ride.parent, times);
-        span.attributes = batch_attributes(ride.batch.facts());
-        span.attributes.push(attribute("jitney.batch.position", ride.position));
-        span.attributes.push(attribute("jitney.attempt", ride.attempt));
-        span.attributes.push(attribute("jitney.items", ride.items));
-        span.links.push(ride.batch.context.link());
-        if let (Some(lost), None) = (ended.lost, ride.results) {
+    fn stay(&mut self, stay: &Stay, at_most: Instant) {
+        let (calendar, ended) = (self.calendar, stay.batch.ended());
+        let times = (stay.began, end_of(stay, at_most));
+        let span = self.add("batch", stay.span, stay.parent, times);
+        span.attributes = batch_attributes(stay.batch.facts());
+        span.attributes.push(attribute("jitney.batch.position", stay.position));
+        span.attributes.push(attribute("jitney.attempt", stay.attempt));
+        span.attributes.push(attribute("jitney.items", stay.items));
+        span.links.push(stay.batch.context.link());
+        if let (Some(lost), None) = (ended.lost, stay.results) {
             let name = format!("worker lost: {lost}");
             let event = Event { time_unix_nano: calendar.ns(times.1), name: name.clone(), attributes: Vec::new() };
             span.events.push(event);
             span.status = Some(Status { message: name, code: ERROR });
         }
-        let took = if ride.predict_took.is_zero() { times.1 - times.0 } else { ride.predict_took };
+        let took = if stay.predict_took.is_zero() { times.1 - times.0 } else { stay.predict_took };
         let unknown = Stages { decode: Duration::ZERO, predict: took, encode: Duration::ZERO };
-        self.stages(ride.span, ride.predict, times, ended.stages.unwrap_or(unknown));
+        self.stages(stay.span, stay.predict, times, ended.stages.unwrap_or(unknown));
     }
 
     fn new(trace: TraceContext, state: &str) -> Builder {
@@ -117,11 +117,11 @@ impl Builder {
 pub(crate) fn of_request(request: FinishedRequest) -> Option<Built> {
     let FinishedRequest { context, parent, state, began, mut facts } = request;
     let ended = facts.ended.take()?;
-    facts.rides.iter_mut().for_each(|ride| ride.began = ride.began.clamp(began, ended.at));
-    let own: Vec<&Ride> = facts.rides.iter().filter(|ride| ride.parent == context.span).collect();
-    let entered = own.iter().filter_map(|ride| ride.arrival).min().or_else(|| own.first().map(|ride| ride.began));
+    facts.stays.iter_mut().for_each(|stay| stay.began = stay.began.clamp(began, ended.at));
+    let own: Vec<&Stay> = facts.stays.iter().filter(|stay| stay.parent == context.span).collect();
+    let entered = own.iter().filter_map(|stay| stay.arrival).min().or_else(|| own.first().map(|stay| stay.began));
     let entered = entered.or_else(|| ended.at.checked_sub(ended.queue)).unwrap_or(ended.at).clamp(began, ended.at);
-    let results = own.iter().map(|ride| end_of(ride, ended.at)).max();
+    let results = own.iter().map(|stay| end_of(stay, ended.at)).max();
     let story = story(&ended, &own, [began, entered, results.unwrap_or(ended.at)], facts.ahead);
     let has_failed = ended.outcome.is_some_and(|outcome| outcome != Outcome::Ok);
     let why = (ended.is_logged || has_failed).then(|| sentence(&story));
@@ -133,25 +133,25 @@ pub(crate) fn of_request(request: FinishedRequest) -> Option<Built> {
     if own.is_empty() && !ended.queue.is_zero() {
         builder.queue(context.span, (entered, ended.at), facts.ahead);
     }
-    for ride in &facts.rides {
+    for stay in &facts.stays {
         // After a loss an item waits again.
-        let is_before = |other: &&Ride| other.parent == ride.parent && other.attempt + 1 == ride.attempt;
-        let is_own = ride.parent == context.span;
-        let waits = match facts.rides.iter().rfind(is_before) {
+        let is_before = |other: &&Stay| other.parent == stay.parent && other.attempt + 1 == stay.attempt;
+        let is_own = stay.parent == context.span;
+        let waits = match facts.stays.iter().rfind(is_before) {
             Some(before) => Some(end_of(before, ended.at)),
-            None => ride.arrival.or(is_own.then_some(entered)),
+            None => stay.arrival.or(is_own.then_some(entered)),
         };
         if let Some(waits) = waits {
-            builder.queue(ride.parent, (waits.clamp(began, ride.began), ride.began), facts.ahead);
+            builder.queue(stay.parent, (waits.clamp(began, stay.began), stay.began), facts.ahead);
         }
-        builder.ride(ride, ended.at);
-        ride.batch.keep(TraceContext { span: ride.span, ..context }.link(), &ended.description.request_id);
+        builder.stay(stay, ended.at);
+        stay.batch.keep(TraceContext { span: stay.span, ..context }.link(), &ended.description.request_id);
     }
     if let Some(results) = results {
         builder.add("render", fresh(), context.span, (results, ended.at));
     }
     let request_id = ended.description.request_id.clone();
-    let deployment = own.first().map_or("a request", |ride| &ride.batch.facts().deployment);
+    let deployment = own.first().map_or("a request", |stay| &stay.batch.facts().deployment);
     let line = why.filter(|_| ended.is_logged).map(|why| format!("{deployment}: {why} (request {request_id})"));
     Some(Built { request_ids: vec![request_id], spans: builder.spans, line })
 }
@@ -176,21 +176,21 @@ fn describe(root: &mut Span, ended: &RequestEnded, why: Option<&str>, batches: u
 }
 
 /// When a batch was over for a request.
-fn end_of(ride: &Ride, at_most: Instant) -> Instant {
-    ride.results.or(ride.batch.ended().at).unwrap_or(at_most).clamp(ride.began, at_most.max(ride.began))
+fn end_of(stay: &Stay, at_most: Instant) -> Instant {
+    stay.results.or(stay.batch.ended().at).unwrap_or(at_most).clamp(stay.began, at_most.max(stay.began))
 }
 
-fn story<'s>(ended: &RequestEnded, rides: &[&Ride], times: [Instant; 3], ahead: u64) -> Story<'s> {
+fn story<'s>(ended: &RequestEnded, stays: &[&Stay], times: [Instant; 3], ahead: u64) -> Story<'s> {
     let [began, entered, results] = times;
-    let facts = rides.last().map(|ride| ride.batch.facts());
-    let with_workers: Duration = rides.iter().map(|ride| end_of(ride, ended.at) - ride.began).sum();
-    let predict = rides.iter().map(|ride| ride.predict_took).sum::<Duration>().min(with_workers);
+    let facts = stays.last().map(|stay| stay.batch.facts());
+    let with_workers: Duration = stays.iter().map(|stay| end_of(stay, ended.at) - stay.began).sum();
+    let predict = stays.iter().map(|stay| stay.predict_took).sum::<Duration>().min(with_workers);
     Story {
         total: ended.at - began,
         usual: ended.usual,
         failure: ended.outcome.filter(|&outcome| outcome != Outcome::Ok).map(Outcome::reason),
         receive: entered - began,
-        queue: rides.first().map_or(ended.at, |ride| ride.began).saturating_duration_since(entered),
+        queue: stays.first().map_or(ended.at, |stay| stay.began).saturating_duration_since(entered),
         predict,
         link: with_workers.saturating_sub(predict),
         render: ended.at - results,
@@ -201,8 +201,8 @@ fn story<'s>(ended: &RequestEnded, rides: &[&Ride], times: [Instant; 3], ahead: 
         cost: facts.map_or(0, |facts| facts.cost),
         padded_cost: facts.map_or(0, |facts| facts.padded_cost),
         held: facts.map_or(Duration::ZERO, |facts| facts.held),
-        attempts: rides.iter().map(|ride| ride.attempt).max().unwrap_or(0),
-        lost: rides.iter().filter(|ride| ride.results.is_none()).find_map(|ride| ride.batch.ended().lost),
+        attempts: stays.iter().map(|stay| stay.attempt).max().unwrap_or(0),
+        lost: stays.iter().filter(|stay| stay.results.is_none()).find_map(|stay| stay.batch.ended().lost),
     }
 }
 

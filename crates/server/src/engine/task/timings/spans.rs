@@ -40,9 +40,9 @@ impl Engine {
         for (position, &id) in launch.items.iter().enumerate() {
             let Some(pending) = self.scheduler.item_of(launch.batch, id) else { continue };
             let Some(note) = pending.call.note() else { continue };
-            let before = pending.call.ride.as_ref().map(|ride| &ride.batch);
+            let before = pending.call.stay.as_ref().map(|stay| &stay.batch);
             let predict = note.launched(&batch, before, position);
-            pending.call.ride = Some(BatchSpan { batch: batch.clone(), predict });
+            pending.call.stay = Some(BatchSpan { batch: batch.clone(), predict });
         }
         batch
     }
@@ -50,9 +50,9 @@ impl Engine {
     /// Notes that an item has ended with its batch.
     pub(in crate::engine::task) fn trace_result(&self, now: Time, ended: &EndedItem<Pending>, predict: Duration) {
         let call = &ended.payload.call;
-        if let (Some(ride), Some(note), Some(launched)) = (&call.ride, call.note(), ended.launched) {
+        if let (Some(stay), Some(note), Some(launched)) = (&call.stay, call.note(), ended.launched) {
             let times = [ended.arrival, launched, now].map(|time| self.clock.instant(time));
-            note.answered(&ride.batch, times, predict);
+            note.answered(&stay.batch, times, predict);
         }
     }
 
