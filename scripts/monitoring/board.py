@@ -1,31 +1,16 @@
 """The dashboard: its rows, its variables, its annotations."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from monitoring.panels import SOURCE, Json, Panel, series
+from monitoring.panels import SOURCE, Json, Panel
 from monitoring.queries import DEPLOYMENTS, SERVERS, WINDOW
 from monitoring.rows import batches, glance, machines, traffic
-from monitoring.tables import LATER, metric
 
 ROWS = {**glance.ROWS, **traffic.ROWS, **batches.ROWS, **machines.ROWS}
 FOLDED = {"Machine"}
 """Rows that are opened by a click: their queries do not run before."""
 COLUMNS = 24
 DEFAULT_TARGET = "0.1"
-
-
-def rows() -> dict[str, list[Panel]]:
-    """Return the panels of each row, without queries of metrics that do not exist yet."""
-    found: dict[str, list[Panel]] = {}
-    for title, panels in ROWS.items():
-        present = [replace(panel, queries=ready(panel.queries)) for panel in panels]
-        found[title] = [panel for panel in present if panel.queries]
-    return found
-
-
-def ready(queries: dict[str, str]) -> dict[str, str]:
-    return {key: query for key, query in queries.items() if not {metric(name) for name in series(query)} & LATER}
 
 
 def placed(panels: Sequence[Panel], first: int, y: int) -> tuple[list[Json], int]:
@@ -43,7 +28,7 @@ def placed(panels: Sequence[Panel], first: int, y: int) -> tuple[list[Json], int
 def panels() -> list[Json]:
     found: list[Json] = []
     number, y = 1, 0
-    for title, row in rows().items():
+    for title, row in ROWS.items():
         is_folded = title in FOLDED
         inside, below = placed(row, number + 1, y + 1)
         grid = {"x": 0, "y": y, "w": COLUMNS, "h": 1}

@@ -5,8 +5,6 @@ from functools import cache
 from jitney import _core
 
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
-LATER = frozenset({"jitney_traces_total"})
-"""Metrics that a query may name although the table does not have them yet. Such queries are left out."""
 
 
 @cache

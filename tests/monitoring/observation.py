@@ -25,6 +25,7 @@ RULES = ROOT / "deploy/prometheus/jitney.rules.yml"
 IDLE_SCRAPES = 6
 LOAD_S = 18
 RATE = 420
+FIRST_REQUESTS = RATE
 """Requests per second for a model that can answer about 350."""
 TEXTS = ["a", "some words", "a text that is longer than the others, so that batches are padded to it"]
 Counts = Counter[tuple[str, str]]
@@ -46,6 +47,24 @@ class Seen:
     """The one run of `jitney bench`."""
     counts: Counts = field(default_factory=Counts)
     """What all clients counted."""
+
+    def ended(self, start: float, end: float) -> float:
+        """Requests of the load generator that ended between two instants; it counts them in intervals."""
+        intervals = [
+            (one["from_s"], one["to_s"], one["answered"] + one["refused"] + one["failed"])
+            for one in self.bench["series"]
+        ]
+        begin, left = self.loaded, float(FIRST_REQUESTS)
+        for start_s, end_s, count in intervals:  # when it began, as `loaded` is when so many had ended
+            begin = self.loaded - start_s - (end_s - start_s) * min(1.0, left / max(1, count))
+            left -= count
+            if left <= 0:
+                break
+        total = 0.0
+        for start_s, end_s, count in intervals:
+            overlap = min(end - begin, end_s) - max(start - begin, start_s)
+            total += count * max(0.0, min(1.0, overlap / (end_s - start_s)))
+        return total
 
     @property
     def window(self) -> str:
@@ -115,7 +134,10 @@ def bench(seen: Seen, folder: Path) -> Generator[None]:
 def loaded(seen: Seen, folder: Path) -> None:
     """Put load on the server: overload, wrong items, clients that leave, and a worker that is killed."""
     with bench(seen, folder):
-        until(lambda: seen.server.metric("jitney_requests_total", deployment="plain") > RATE, "the load has begun")
+        until(
+            lambda: seen.server.metric("jitney_requests_total", deployment="plain") >= FIRST_REQUESTS,
+            "the load has begun",
+        )
         seen.loaded = time.time()
         others = [seen.server.submit_call(lambda: wrong_requests(seen)), seen.server.submit_call(lambda: streams(seen))]
         until(lambda: seen.server.metric("jitney_requests_total", deployment="plain") > 5 * RATE, "half of the load")

@@ -72,10 +72,6 @@ def test_every_metric_is_in_a_panel_or_on_the_list() -> None:
     assert set(NOT_SHOWN) & shown == set()
 
 
-def test_no_metric_that_exists_is_waited_for() -> None:
-    assert tables.LATER & {row[0] for row in _core.metrics()} == set()
-
-
 def test_every_outcome_has_a_cause_that_a_query_knows() -> None:
     named = re.findall(r"\w+", " ".join((queries.FAILED, queries.REFUSED, queries.CLIENTS, queries.ASKED)))
     left = {row[0] for row in _core.outcomes()} - set(named)
