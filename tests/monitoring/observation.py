@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Generator
@@ -18,12 +19,14 @@ from typing import Any
 from exporters import exporters
 from harness import APPS, Reply, Server, until
 from monitoring.prometheus import Prometheus, running
+from monitoring.queries import MODEL
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 RULES = ROOT / "deploy/prometheus/jitney.rules.yml"
 IDLE_SCRAPES = 6
 LOAD_S = 18
+TICK_S = 0.05
 RATE = 420
 FIRST_REQUESTS = RATE
 """Requests per second for a model that can answer about 350."""
@@ -47,6 +50,10 @@ class Seen:
     """The one run of `jitney bench`."""
     counts: Counts = field(default_factory=Counts)
     """What all clients counted."""
+    predict_s: float = 0.0
+    """The mean time of a batch in the model, as the server says."""
+    stall_s: float = 0.0
+    """The longest time by which a short sleep was too long during the load: the machine did not run this process."""
 
     def ended(self, start: float, end: float) -> float:
         """Requests of the load generator that ended between two instants; it counts them in intervals."""
@@ -110,6 +117,27 @@ def streams(seen: Seen) -> None:
 
 
 @contextmanager
+def watching_for_stalls(seen: Seen) -> Generator[None]:
+    """Notice when this machine does not run what is ready to run."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        last = time.monotonic()
+        while not ended.wait(TICK_S):
+            now = time.monotonic()
+            seen.stall_s = max(seen.stall_s, now - last - TICK_S)
+            last = now
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
 def bench(seen: Seen, folder: Path) -> Generator[None]:
     """Run `jitney bench` meanwhile, and read what it has measured."""
     (folder / "items.jsonl").write_text("".join(json.dumps(text) + "\n" for text in TEXTS))
@@ -133,7 +161,7 @@ def bench(seen: Seen, folder: Path) -> Generator[None]:
 
 def loaded(seen: Seen, folder: Path) -> None:
     """Put load on the server: overload, wrong items, clients that leave, and a worker that is killed."""
-    with bench(seen, folder):
+    with watching_for_stalls(seen), bench(seen, folder):
         until(
             lambda: seen.server.metric("jitney_requests_total", deployment="plain") >= FIRST_REQUESTS,
             "the load has begun",
@@ -146,6 +174,8 @@ def loaded(seen: Seen, folder: Path) -> None:
         for other in others:
             other.result(60)
     seen.done = time.time()
+    seconds, count = (seen.server.metric(f"{MODEL}_{part}", deployment="plain") for part in ("sum", "count"))
+    seen.predict_s = seconds / count
 
 
 def process_of(server: Server) -> int:

@@ -25,6 +25,7 @@ BOARD: dict[str, Any] = json.loads((ROOT / "deploy/grafana/jitney.json").read_te
 MAY_BE_EMPTY: dict[tuple[str, str], str] = {
     ("Speed of replicas", "{{deployment}}/{{replica}}"): "a speed is shown only of replicas that are unequal",
     ("Work done again", "{{deployment}} hedged"): "it takes a machine that falls silent",
+    ("Work done again", "{{deployment}} {{why}}"): "the worker may have been killed between two batches",
     ("Traces", "{{end}}"): "no collector is configured",
     ("Held batches", "mean"): "in an overload no batch needs to wait for items",
     ("Held batches", "p99"): "in an overload no batch needs to wait for items",
@@ -32,11 +33,24 @@ MAY_BE_EMPTY: dict[tuple[str, str], str] = {
 """Panels and legends without values in this load, and why."""
 
 
+ATTEMPTS = 3
+MOST_STALL_S = 0.5
+MOST_PREDICT_S = 0.09
+"""The model sleeps for 46 ms at most. What is above that is the machine."""
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory, prometheus: str) -> Iterator[Seen]:
+    """One observation. If the machine did not run its processes in time, it says nothing, and another one is made."""
     del prometheus  # it is installed, or the tests are skipped
-    with observed(tmp_path_factory.mktemp("observed")) as found:
-        yield found
+    reasons: list[str] = []
+    for _ in range(ATTEMPTS):
+        with observed(tmp_path_factory.mktemp("observed")) as found:
+            if found.stall_s < MOST_STALL_S and found.predict_s < MOST_PREDICT_S:
+                yield found
+                return
+            reasons.append(f"paused for {found.stall_s:.1f} s, predict took {found.predict_s * 1000:.0f} ms")
+    pytest.skip(f"this machine is too busy: {'; '.join(reasons)}")
 
 
 def panels() -> Iterator[dict[str, Any]]:
