@@ -32,6 +32,7 @@ NOT_RUN = [
     ("docs/guide.md", "python", "needs two GPUs and a model"),
     ("docs/guide.md", "console", "needs the packages of both models"),
     ("docs/guide.md", "text", "it shows a line of the log"),
+    ("docs/guide.md", "text", "it shows a line of the page"),
     ("docs/guide.md", "text", "it shows a line of the log"),
     ("docs/guide.md", "python", "it needs opentelemetry-sdk"),
     ("docs/guide.md", "ini", "needs systemd"),

@@ -38,12 +38,12 @@ QUIET = (
 
 
 def needs_chromium() -> str:
-    """Return the path of Chromium. Without it the test is skipped, and under CI=true it fails."""
+    """Return the path of Chromium. Without it the test is skipped, and fails with JITNEY_REQUIRE_TOOLS."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("chromium is not installed, and `make ci` needs it")
-        pytest.skip("chromium is not installed")
+        if os.environ.get("JITNEY_REQUIRE_TOOLS"):
+            pytest.fail("chromium is not installed, and JITNEY_REQUIRE_TOOLS is set: run `make monitoring-tools`")
+        pytest.skip("chromium is not installed: make monitoring-tools")
     return found
 
 
