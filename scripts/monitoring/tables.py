@@ -13,7 +13,6 @@ LATER = frozenset(
         "jitney_gpu_power_watts",
         "jitney_gpu_temperature_celsius",
         "jitney_gpu_utilization_ratio",
-        "jitney_traces_total",
         "jitney_worker_gpu_memory_bytes",
     }
 )

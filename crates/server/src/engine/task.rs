@@ -175,11 +175,9 @@ impl Engine {
 
     fn receive(&mut self, now: Time, message: Inbound) {
         match message {
-            Inbound::Submit(call, reply) => {
+            Inbound::Submit(mut call, reply) => {
                 self.published.demand().arrived(1);
-                if let Some(note) = call.note() {
-                    note.entered(self.scheduler.queued_items());
-                }
+                call.ahead = self.scheduler.queued_items() as u32;
                 if let Some(refusal) = self.asleep(call.timeout, call.asked.is_some()) {
                     return self.refuse(Pending { call, reply, sequence: 0 }, refusal);
                 }
@@ -188,8 +186,7 @@ impl Engine {
                 }
             }
             Inbound::SubmitMany { items, continues } => self.submit_many(now, items, continues),
-            // The caller has dropped its end of the reply.
-            Inbound::Cancel(id) => drop(self.cancel(id)),
+            Inbound::Cancel(id) => self.cancelled(now, id),
             Inbound::Resume(id) => self.resume(now, id),
             Inbound::Batch(replica, event) if self.is_of_another(replica, &event) => {
                 tracing::debug!(
@@ -295,7 +292,8 @@ impl Engine {
         let &Call { ref group, priority, cost, timeout, asked, .. } = &**first;
         let terms = RequestTerms { group, priority, cost, bytes, timeout, continues, asked: asked.is_some() };
         let admitted = self.admit(now, &terms, items.len());
-        for (call, reply) in items {
+        for (mut call, reply) in items {
+            call.ahead = self.scheduler.queued_items() as u32;
             let entered = match admitted {
                 Ok(()) => self.scheduler.enter(now, new_item(call, reply, self.joins)),
                 Err(refusal) => Err((Pending { call, reply, sequence: 0 }, refusal)),
@@ -365,7 +363,7 @@ impl Engine {
         let ended = if is_last { self.scheduler.item_ended(batch, id) } else { self.cancel(id) };
         let Some(ended) = ended else { return };
         let timing = timing(now, &ended, predict);
-        self.trace_result(now, &ended, predict);
+        self.trace_result(now, &ended, predict, !matches!(end, End::Values(..)));
         self.meters.queue_seconds.observe(timing.queue.as_secs_f64());
         if matches!(end, End::Values(..)) {
             self.meters.item_computed(&timing, self.joins);
@@ -434,6 +432,7 @@ impl Engine {
             Action::Fail(ended, outcome) => {
                 self.asks.parent_ended(ended.id);
                 self.count_refused(outcome);
+                self.trace_result(now, &ended, Duration::ZERO, true);
                 let failure = self.failed(now, &ended, outcome);
                 let timing = timing(now, &ended, Duration::ZERO);
                 fail(ended.payload.reply, failure, timing);

@@ -118,6 +118,8 @@ pub(crate) fn of_request(request: FinishedRequest) -> Option<Built> {
     let FinishedRequest { context, parent, state, began, mut facts } = request;
     let ended = facts.ended.take()?;
     facts.rides.iter_mut().for_each(|ride| ride.began = ride.began.clamp(began, ended.at));
+    // Notes are taken when an item ends.
+    facts.rides.sort_by_key(|ride| ride.began);
     let own: Vec<&Ride> = facts.rides.iter().filter(|ride| ride.parent == context.span).collect();
     let entered = own.iter().filter_map(|ride| ride.arrival).min().or_else(|| own.first().map(|ride| ride.began));
     let entered = entered.or_else(|| ended.at.checked_sub(ended.queue)).unwrap_or(ended.at).clamp(began, ended.at);
