@@ -13,14 +13,13 @@ mod timings;
 
 use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
-use crate::base::traces::notes::BatchTrace;
+use crate::base::traces::notes::{BatchTrace, Traced};
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::task::asks::Asks;
 use crate::engine::task::lost_inputs::{InputsRead, LostInputs};
 use crate::engine::task::meters::{Meters, Rerun};
 use crate::engine::task::pending::{End, Pending, Taken, new_item};
-use crate::engine::task::timings::spans::Traced;
 use crate::engine::task::timings::{expired, fail, timing};
 use crate::link::batch_end::{BatchEnd, Durations};
 use crate::link::front::events::BatchEvent;
@@ -471,7 +470,7 @@ impl Engine {
         }
         let mut items = self.launched(now, launch);
         let mut trace = None;
-        if let Some(traced) = Traced::of(items.iter().map(|(call, _)| *call)) {
+        if let Some(traced) = Traced::of(items.iter().filter_map(|(call, _)| call.note())) {
             trace = Some(self.trace_launch(now, launch, traced));
             items = self.launched(now, launch);
         }

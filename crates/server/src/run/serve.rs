@@ -52,7 +52,7 @@ pub fn serve(settings: Settings) -> i32 {
     let result = runtime.map_err(|error| Fatal::new(format!("no threads: {error}"))).and_then(|runtime| {
         let result = runtime.block_on(async {
             let mut traces = None;
-            let result = run(settings, access_log.clone(), &mut traces).await;
+            let result = Box::pin(run(settings, access_log.clone(), &mut traces)).await;
             // A second signal waits for no collector.
             let is_at_once = result.as_ref().is_err_and(|fatal| fatal.code == AT_ONCE);
             if let Some(traces) = traces.filter(|_| !is_at_once) {

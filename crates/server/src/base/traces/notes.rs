@@ -359,7 +359,7 @@ impl TraceNote {
     }
 
     /// Writes what a model gets behind its length: a `traceparent`, and behind a line feed the `tracestate` if there is one.
-    /// Without a span of its own an item has that of its request.
+    /// An item without a span has that of its request.
     pub(crate) fn write(&self, span: u64, text: &mut Vec<u8>) {
         let state = &self.request.state;
         let length = PARENT_BYTES + if state.is_empty() { 0 } else { 1 + state.len() };
@@ -418,6 +418,21 @@ impl TraceNote {
             results: one.results,
             predict_took: one.predict_took,
         });
+    }
+}
+
+/// What the traced items of a batch have in common.
+pub(crate) struct Traced {
+    pub(crate) keeper: Arc<dyn Keeper>,
+    pub(crate) is_sampled: bool,
+}
+
+impl Traced {
+    /// `None` if no item is traced.
+    pub(crate) fn of<'n>(mut notes: impl Iterator<Item = &'n TraceNote>) -> Option<Traced> {
+        let first = &notes.next()?.request;
+        let is_sampled = first.context.is_sampled || notes.any(|note| note.request.context.is_sampled);
+        Some(Traced { keeper: first.keeper.clone(), is_sampled })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the engine notes of the items of traced requests: their launches, their results and the ends of their batches. Without
 //! traced items each of these costs one branch.
 
-use crate::base::traces::notes::{BatchLaunch, BatchTrace, ItemRide, Keeper, Stages};
+use crate::base::traces::notes::{BatchLaunch, BatchTrace, ItemRide, Stages, Traced};
 use crate::engine::task::Engine;
 use crate::engine::task::pending::Pending;
 use crate::link::batch_end::Durations;
@@ -15,22 +15,6 @@ use jitney_core::time::Time;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// What the traced items of a batch have in common.
-pub(in crate::engine::task) struct Traced {
-    keeper: Arc<dyn Keeper>,
-    is_sampled: bool,
-}
-
-impl Traced {
-    /// `None` if no item is traced.
-    pub(in crate::engine::task) fn of<'c>(calls: impl Iterator<Item = &'c Call>) -> Option<Traced> {
-        let mut notes = calls.filter_map(Call::note);
-        let first = &notes.next()?.request;
-        let is_sampled = first.context.is_sampled || notes.any(|note| note.request.context.is_sampled);
-        Some(Traced { keeper: first.keeper.clone(), is_sampled })
-    }
-}
 
 /// An item in a batch that began then, and has no results.
 fn item_ride<'b>(call: &Call, ride: &'b BatchSpan, began: Instant) -> ItemRide<'b> {
