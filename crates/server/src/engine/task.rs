@@ -13,14 +13,14 @@ mod timings;
 
 use crate::base::clock::{AWAY, Clock};
 use crate::base::telemetry::Telemetry;
-use crate::base::traces::notes::BatchTrace;
+use crate::base::traces::notes::{BatchTrace, Traced};
 use crate::engine::deployment::live::why::BatchFacts;
 use crate::engine::deployment::published::Published;
 use crate::engine::deployment::{Inbound, Submission};
 use crate::engine::task::asks::Asks;
 use crate::engine::task::lost_inputs::LostInputs;
 use crate::engine::task::meters::{Meters, Rerun};
-use crate::engine::task::pending::{End, Pending, Taken, Traced, new_item};
+use crate::engine::task::pending::{End, Pending, Taken, new_item};
 use crate::engine::task::timings::{expired, fail, launched_batch, timing};
 use crate::link::batch_end::{BatchEnd, Durations};
 use crate::link::front::events::BatchEvent;
@@ -179,11 +179,9 @@ impl Engine {
 
     fn receive(&mut self, now: Time, message: Inbound) {
         match message {
-            Inbound::Submit(call, reply) => {
+            Inbound::Submit(mut call, reply) => {
                 self.published.demand().arrived(1);
-                if let Some(note) = call.note() {
-                    note.entered(self.scheduler.queued_items());
-                }
+                call.ahead = self.scheduler.queued_items() as u32;
                 if let Some(refusal) = self.asleep(call.timeout, call.asked.is_some()) {
                     return self.refuse(Pending::new(call, reply, 0), refusal);
                 }
@@ -193,8 +191,7 @@ impl Engine {
                 }
             }
             Inbound::SubmitMany { items, continues } => self.submit_many(now, items, continues),
-            // The caller has dropped its end of the reply.
-            Inbound::Cancel(id) => drop(self.cancel(id)),
+            Inbound::Cancel(id) => self.cancelled(now, id),
             Inbound::Resume(id) => self.resume(now, id),
             Inbound::Batch(replica, event) if self.is_of_another(replica, &event) => {
                 tracing::debug!(
@@ -280,7 +277,8 @@ impl Engine {
         let &Call { ref group, priority, cost, timeout, asked, .. } = &**first;
         let terms = RequestTerms { group, priority, cost, bytes, timeout, continues, asked: asked.is_some() };
         let admitted = self.admit(now, &terms, items.len());
-        for (call, reply) in items {
+        for (mut call, reply) in items {
+            call.ahead = self.scheduler.queued_items() as u32;
             let entered = match admitted {
                 Ok(()) => {
                     let ahead = self.scheduler.queued_items();
@@ -355,7 +353,7 @@ impl Engine {
         let ended = if is_last { self.scheduler.item_ended(batch, id) } else { self.cancel(id) };
         let Some(ended) = ended else { return };
         let timing = timing(now, &ended, predict);
-        self.trace_result(now, &ended, predict);
+        self.trace_result(now, &ended, predict, !matches!(end, End::Values(..)));
         self.meters.queue_seconds.observe(timing.queue.as_secs_f64());
         if matches!(end, End::Values(..)) {
             self.meters.item_computed(&timing, self.joins);
@@ -426,6 +424,7 @@ impl Engine {
             Action::Fail(ended, outcome) => {
                 self.asks.parent_ended(ended.id);
                 self.count_refused(outcome);
+                self.trace_result(now, &ended, Duration::ZERO, true);
                 let failure = self.failed(now, &ended, outcome);
                 let timing = timing(now, &ended, Duration::ZERO);
                 self.note(&ended.payload, None, &timing, Some(&failure));
@@ -465,7 +464,7 @@ impl Engine {
         }
         let mut items = self.launched(now, launch);
         let mut trace = None;
-        if let Some(traced) = Traced::of(items.iter().map(|(call, _)| *call)) {
+        if let Some(traced) = Traced::of(items.iter().filter_map(|(call, _)| call.note())) {
             trace = Some(self.trace_launch(now, launch, traced));
             items = self.launched(now, launch);
         }

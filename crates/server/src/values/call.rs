@@ -63,6 +63,8 @@ pub struct Call {
     pub metadata: Option<Metadata>,
     /// Of an item of a traced request: the batch that it is in, or was in last.
     pub stay: Option<BatchSpan>,
+    /// Of an item of a traced request: how many items waited before it.
+    pub ahead: u32,
 }
 
 /// The batch that an item of a traced request is in.
@@ -71,6 +73,10 @@ pub struct BatchSpan {
     pub(crate) batch: Arc<BatchTrace>,
     /// The span of `predict` in the trace of the request.
     pub(crate) predict: u64,
+    /// How many items of the batch stand before it.
+    pub(crate) position: u32,
+    /// 1, or more if it was in a batch before that gave no result.
+    pub(crate) attempt: u32,
 }
 
 impl Call {
@@ -89,6 +95,7 @@ impl Call {
             asked: None,
             metadata: None,
             stay: None,
+            ahead: 0,
         }
     }
 

@@ -72,9 +72,15 @@ pub(crate) fn fresh() -> u64 {
         // A counter that threads share would cost more than the rest. Each begins at random.
         static NEXT: Cell<u64> = Cell::new(RandomState::new().hash_one("span"));
     }
-    let mut mixed = NEXT.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = NEXT.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
     NEXT.set(mixed);
+    mix(mixed)
+}
+
+/// Another number for each number; it is not 0.
+pub(crate) fn mix(number: u64) -> u64 {
     // The finalizer of splitmix64: it maps different counts to different numbers, and all bits change.
+    let mut mixed = number;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (mixed ^ (mixed >> 31)).max(1)

@@ -1,7 +1,7 @@
 //! What is noted of requests and of batches while they run. When nothing refers to a note any more, all is known, and it goes to its
 //! keeper.
 
-use crate::base::traces::context::{PARENT_BYTES, TraceContext, fresh};
+use crate::base::traces::context::{PARENT_BYTES, TraceContext, fresh, mix};
 use crate::base::traces::messages::{KeyValue, Link};
 use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
@@ -54,6 +54,9 @@ pub(crate) trait Keeper: Debug + Send + Sync {
     /// Whether a request that has ended is kept.
     fn judge(&self, request: &RequestTrace, deployment: &str, outcome: Option<Outcome>, at: Instant)
     -> Option<Verdict>;
+
+    /// An item that takes longer may be one of a slow request.
+    fn least_slow(&self) -> Duration;
 
     /// Takes a note. It does not block.
     fn finish(&self, finished: Finished);
@@ -204,7 +207,7 @@ pub(crate) struct FinishedBatch {
 }
 
 /// Batches that are noted of one request; one of many items may have more.
-const MOST_RIDES: usize = 64;
+const MOST_STAYS: usize = 64;
 
 /// One request.
 #[derive(Debug)]
@@ -356,7 +359,7 @@ impl TraceNote {
     }
 
     /// Writes what a model gets behind its length: a `traceparent`, and behind a line feed the `tracestate` if there is one.
-    /// Without its own span an item has that of its request.
+    /// An item without a span has that of its request.
     pub(crate) fn write(&self, span: u64, text: &mut Vec<u8>) {
         let state = &self.request.state;
         let length = PARENT_BYTES + if state.is_empty() { 0 } else { 1 + state.len() };
@@ -369,53 +372,81 @@ impl TraceNote {
         }
     }
 
-    /// An item enters a queue behind so many others.
-    pub(crate) fn entered(&self, ahead: usize) {
-        let mut facts = self.request.lock();
-        facts.ahead = facts.ahead.max(ahead as u64);
+    /// The span of `predict` of its items in this batch.
+    pub(crate) fn predict(&self, batch: &BatchTrace) -> u64 {
+        mix(batch.predict ^ self.request.context.span.rotate_left(32) ^ self.parent)
     }
 
-    /// An item is launched at this place of a batch; `before` is the batch that it was in before. Returns the span of `predict`.
-    pub(crate) fn launched(&self, batch: &Arc<BatchTrace>, before: Option<&Arc<BatchTrace>>, position: usize) -> u64 {
+    /// Whether all that happens to its items is to be noted. Otherwise that is done for items that fail or take long.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.request.context.is_sampled
+    }
+
+    /// An item was in the queue behind so many others, and ended there.
+    pub(crate) fn waited(&self, ahead: u32) {
         let mut facts = self.request.lock();
-        if let Some(stay) = facts.stays.iter_mut().rev().find(|stay| stay.is(batch, self.parent)) {
+        facts.ahead = facts.ahead.max(ahead.into());
+    }
+
+    /// Notes what happened to an item in a batch.
+    pub(crate) fn stayed(&self, one: &ItemStay<'_>) {
+        let mut facts = self.request.lock();
+        facts.ahead = facts.ahead.max(one.ahead.into());
+        if let Some(stay) = facts.stays.iter_mut().rev().find(|stay| stay.is(one.batch, self.parent)) {
             stay.items += 1;
-            return stay.predict;
+            stay.position = stay.position.min(one.position.into());
+            stay.arrival = stay.arrival.into_iter().chain(one.arrival).min();
+            stay.began = stay.began.min(one.began);
+            stay.results = stay.results.into_iter().chain(one.results).max();
+            stay.predict_took = stay.predict_took.max(one.predict_took);
+            return;
         }
-        if facts.stays.len() >= MOST_RIDES {
+        if facts.stays.len() >= MOST_STAYS {
             facts.left_out += 1;
-            return self.parent;
+            return;
         }
-        let earlier = before.and_then(|before| facts.stays.iter().rev().find(|stay| stay.is(before, self.parent)));
-        let stay = Stay {
-            batch: batch.clone(),
+        facts.stays.push(Stay {
+            batch: one.batch.clone(),
             parent: self.parent,
             span: fresh(),
-            predict: fresh(),
+            predict: self.predict(one.batch),
             items: 1,
-            position: position as u64,
-            attempt: earlier.map_or(1, |stay| stay.attempt + 1),
-            arrival: None,
-            began: batch.facts().launched,
-            results: None,
-            predict_took: Duration::ZERO,
-        };
-        let predict = stay.predict;
-        facts.stays.push(stay);
-        predict
+            position: one.position.into(),
+            attempt: one.attempt.into(),
+            arrival: one.arrival,
+            began: one.began,
+            results: one.results,
+            predict_took: one.predict_took,
+        });
     }
+}
 
-    /// An item of this batch has its result, or fails there. It entered the queue at `arrival`, and the batch began to run at `began`.
-    pub(crate) fn answered(&self, batch: &Arc<BatchTrace>, times: [Instant; 3], predict: Duration) {
-        let [arrival, began, results] = times;
-        let mut facts = self.request.lock();
-        if let Some(stay) = facts.stays.iter_mut().rev().find(|stay| stay.is(batch, self.parent)) {
-            stay.arrival = Some(stay.arrival.map_or(arrival, |earlier| earlier.min(arrival)));
-            stay.began = stay.results.map_or(began, |_| stay.began.min(began));
-            stay.results = Some(stay.results.map_or(results, |earlier| earlier.max(results)));
-            stay.predict_took = stay.predict_took.max(predict);
-        }
+/// What the traced items of a batch have in common.
+pub(crate) struct Traced {
+    pub(crate) keeper: Arc<dyn Keeper>,
+    pub(crate) is_sampled: bool,
+}
+
+impl Traced {
+    /// `None` if no item is traced.
+    pub(crate) fn of<'n>(mut notes: impl Iterator<Item = &'n TraceNote>) -> Option<Traced> {
+        let first = &notes.next()?.request;
+        let is_sampled = first.context.is_sampled || notes.any(|note| note.request.context.is_sampled);
+        Some(Traced { keeper: first.keeper.clone(), is_sampled })
     }
+}
+
+/// What happened to one item in a batch; see `Stay`.
+#[derive(Debug)]
+pub(crate) struct ItemStay<'b> {
+    pub(crate) batch: &'b Arc<BatchTrace>,
+    pub(crate) ahead: u32,
+    pub(crate) position: u32,
+    pub(crate) attempt: u32,
+    pub(crate) arrival: Option<Instant>,
+    pub(crate) began: Instant,
+    pub(crate) results: Option<Instant>,
+    pub(crate) predict_took: Duration,
 }
 
 impl Stay {
@@ -435,6 +466,10 @@ mod tests {
     impl Keeper for KeepsAll {
         fn judge(&self, _: &RequestTrace, _: &str, _: Option<Outcome>, _: Instant) -> Option<Verdict> {
             Some(Verdict { kept: Kept::Sampled, is_logged: true, usual: None })
+        }
+
+        fn least_slow(&self) -> Duration {
+            Duration::ZERO
         }
 
         fn finish(&self, finished: Finished) {
@@ -471,6 +506,12 @@ mod tests {
         BatchTrace::new(keeper.clone(), true, launch)
     }
 
+    fn stay(batch: &Arc<BatchTrace>, position: u32) -> ItemStay<'_> {
+        let (began, predict_took) = (Instant::now(), Duration::ZERO);
+        let (arrival, results) = (Some(began), Some(began));
+        ItemStay { batch, ahead: 3, position, attempt: 1, arrival, began, results, predict_took }
+    }
+
     fn end(note: &TraceNote) {
         let description =
             Description { request_id: "r".into(), name: "POST /m".into(), attributes: Vec::new(), is_error: false };
@@ -486,8 +527,8 @@ mod tests {
         let keeper = Arc::new(KeepsAll::default());
         let batch = batch(&keeper);
         let notes: Vec<TraceNote> = (0..130).map(|_| note(&keeper)).collect();
-        for (position, note) in notes.iter().enumerate() {
-            note.launched(&batch, None, position);
+        for (position, note) in (0..).zip(&notes) {
+            note.stayed(&stay(&batch, position));
             end(note);
         }
         batch.end(Instant::now(), None);
@@ -510,19 +551,16 @@ mod tests {
     fn a_request_of_many_batches_notes_some_and_counts_the_others() {
         let keeper = Arc::new(KeepsAll::default());
         let note = note(&keeper);
-        let batches: Vec<_> = (0..MOST_RIDES + 5).map(|_| batch(&keeper)).collect();
-        let spans: Vec<u64> = batches.iter().map(|batch| note.launched(batch, None, 0)).collect();
-        assert_eq!(note.launched(&batches[3], None, 1), spans[3], "items of one request in one batch share a span");
-        assert_eq!(note.launched(&batches[MOST_RIDES], None, 0), note.request.context.span);
-        let again = note.launched(&batch(&keeper), Some(&batches[0]), 0);
-        assert_eq!(again, note.request.context.span, "no room for it either");
+        let batches: Vec<_> = (0..MOST_STAYS + 5).map(|_| batch(&keeper)).collect();
+        batches.iter().for_each(|batch| note.stayed(&stay(batch, 7)));
+        // Items of one request in one batch share a span.
+        note.stayed(&stay(&batches[3], 1));
         end(&note);
         drop(note);
         let [Finished::Request(request)] = &taken(&keeper)[..] else { panic!("the request") };
-        assert_eq!(
-            (request.facts.stays.len(), request.facts.left_out, request.facts.stays[3].items),
-            (MOST_RIDES, 7, 2)
-        );
+        let notes = &request.facts;
+        assert_eq!((notes.stays.len(), notes.left_out, notes.ahead), (MOST_STAYS, 5, 3));
+        assert_eq!((notes.stays[3].items, notes.stays[3].position), (2, 1));
     }
 
     #[test]

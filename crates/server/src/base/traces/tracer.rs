@@ -36,6 +36,10 @@ pub struct Tracer {
     /// The second in the upper half, and how many were kept afterwards in it.
     afterwards: AtomicU64,
     store: Arc<Mutex<Store>>,
+    /// Microseconds; see `Keeper::least_slow`.
+    least_slow: AtomicU64,
+    /// The second in which that began anew.
+    renewed: AtomicU64,
 }
 
 impl Tracer {
@@ -54,6 +58,8 @@ impl Tracer {
             recent: RwLock::default(),
             afterwards: AtomicU64::new(0),
             store,
+            least_slow: AtomicU64::new(u64::MAX),
+            renewed: AtomicU64::new(0),
         })
     }
 
@@ -100,6 +106,17 @@ impl Tracer {
         })
     }
 
+    /// A request of some deployment is slow if it takes longer than `bound`.
+    fn note_bound(&self, second: u64, bound: Option<Duration>) {
+        // One half: a request is more than its time with the engine.
+        let half = bound.map_or(u64::MAX, |bound| (bound / 2).as_micros() as u64);
+        let is_new = self.renewed.load(Ordering::Relaxed) != second;
+        if is_new || half < self.least_slow.load(Ordering::Relaxed) {
+            self.renewed.store(second, Ordering::Relaxed);
+            self.least_slow.store(half, Ordering::Relaxed);
+        }
+    }
+
     /// Whether one more of this second may be kept afterwards.
     fn may_keep(&self, second: u64) -> bool {
         let second = second << 32;
@@ -127,6 +144,7 @@ impl Keeper for Tracer {
         let recent = all.get(deployment);
         let is_fault = outcome.is_some_and(is_fault);
         let bound = self.settings.slow.or_else(|| recent.and_then(|recent| recent.slow(second)));
+        self.note_bound(second, bound);
         let is_slow = bound.is_some_and(|bound| length >= bound);
         // Without a bound one of a hundred is slow in any case, and the log would be full of them.
         let has_bound = self.settings.slow.is_some() || recent.is_some_and(|recent| recent.target.is_some());
@@ -143,6 +161,11 @@ impl Keeper for Tracer {
             return None;
         };
         Some(Verdict { kept, is_logged: is_noteworthy && (is_fault || has_bound), usual })
+    }
+
+    fn least_slow(&self) -> Duration {
+        let given = self.settings.slow.map(|slow| slow / 2);
+        given.unwrap_or_else(|| Duration::from_micros(self.least_slow.load(Ordering::Relaxed)))
     }
 
     fn finish(&self, finished: Finished) {

@@ -1,6 +1,5 @@
 //! An item while the engine has it, and how it ends.
 
-use crate::base::traces::notes::Keeper;
 use crate::engine::reply::{PartSent, PartValues, ReplySender};
 use crate::engine::room;
 use crate::link::results_frame::ItemOutcome;
@@ -12,7 +11,7 @@ use jitney_core::scheduler::item::{Asked, NewItem, Payload};
 use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// A sample of an input is so many pieces of it, at equal distances.
 const SAMPLES: usize = 16;
@@ -30,22 +29,6 @@ pub(super) struct Pending {
     pub(super) ahead: u32,
     /// How often it has come back to the queue.
     pub(super) returns: u32,
-}
-
-/// What the traced items of a batch have in common.
-pub(super) struct Traced {
-    pub(super) keeper: Arc<dyn Keeper>,
-    pub(super) is_sampled: bool,
-}
-
-impl Traced {
-    /// `None` if no item is traced.
-    pub(super) fn of<'c>(calls: impl Iterator<Item = &'c Call>) -> Option<Traced> {
-        let mut notes = calls.filter_map(Call::note);
-        let first = &notes.next()?.request;
-        let is_sampled = first.context.is_sampled || notes.any(|note| note.request.context.is_sampled);
-        Some(Traced { keeper: first.keeper.clone(), is_sampled })
-    }
 }
 
 /// What became of one entry of a results frame.

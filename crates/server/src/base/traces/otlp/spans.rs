@@ -118,6 +118,8 @@ pub(crate) fn of_request(request: FinishedRequest) -> Option<Built> {
     let FinishedRequest { context, parent, state, began, mut facts } = request;
     let ended = facts.ended.take()?;
     facts.stays.iter_mut().for_each(|stay| stay.began = stay.began.clamp(began, ended.at));
+    // Notes are taken when an item ends.
+    facts.stays.sort_by_key(|stay| stay.began);
     let own: Vec<&Stay> = facts.stays.iter().filter(|stay| stay.parent == context.span).collect();
     let entered = own.iter().filter_map(|stay| stay.arrival).min().or_else(|| own.first().map(|stay| stay.began));
     let entered = entered.or_else(|| ended.at.checked_sub(ended.queue)).unwrap_or(ended.at).clamp(began, ended.at);

@@ -1,6 +1,6 @@
 //! How long an item waited and ran, in its answer and in messages.
 
-pub(super) mod spans;
+mod spans;
 
 use crate::engine::deployment::live::why::BatchFacts;
 use crate::engine::reply::ReplySender;

@@ -1,19 +1,27 @@
 //! What the engine notes of the items of traced requests: their launches, their results and the ends of their batches. Without
 //! traced items each of these costs one branch.
 
-use crate::base::traces::notes::{BatchLaunch, BatchTrace, Stages};
+use crate::base::traces::notes::{BatchLaunch, BatchTrace, ItemStay, Stages, Traced};
 use crate::engine::task::Engine;
-use crate::engine::task::pending::{Pending, Traced};
+use crate::engine::task::pending::Pending;
 use crate::link::batch_end::Durations;
-use crate::values::call::BatchSpan;
+use crate::values::call::{BatchSpan, Call};
 use jitney_core::learn::batch_cost::Measure;
 use jitney_core::replicas::loss_history::Loss;
-use jitney_core::request::ReplicaId;
+use jitney_core::request::{ItemId, ReplicaId};
 use jitney_core::scheduler::action::Launch;
 use jitney_core::scheduler::item::EndedItem;
 use jitney_core::time::Time;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// An item in a batch that began then, and has no results.
+fn item_stay<'b>(call: &Call, stay: &'b BatchSpan, began: Instant) -> ItemStay<'b> {
+    let BatchSpan { batch, position, attempt, .. } = stay;
+    let (ahead, position, attempt, predict_took) = (call.ahead, *position, *attempt, Duration::ZERO);
+    ItemStay { batch, ahead, position, attempt, arrival: None, began, results: None, predict_took }
+}
 
 impl Engine {
     /// Notes the launch of a batch with traced items, before its frame is written: the frame has the context of each item.
@@ -40,20 +48,44 @@ impl Engine {
         for (position, &id) in launch.items.iter().enumerate() {
             let Some(pending) = self.scheduler.item_of(launch.batch, id) else { continue };
             let Some(note) = pending.call.note() else { continue };
-            let before = pending.call.stay.as_ref().map(|stay| &stay.batch);
-            let predict = note.launched(&batch, before, position);
-            pending.call.stay = Some(BatchSpan { batch: batch.clone(), predict });
+            let before = pending.call.stay.as_ref();
+            if let Some(stay) = before {
+                // That batch gave it no result.
+                note.stayed(&item_stay(&pending.call, stay, stay.batch.facts().launched));
+            }
+            let attempt = before.map_or(1, |stay| stay.attempt + 1);
+            let predict = note.predict(&batch);
+            pending.call.stay = Some(BatchSpan { batch: batch.clone(), predict, position: position as u32, attempt });
         }
         batch
     }
 
-    /// Notes that an item has ended with its batch.
-    pub(in crate::engine::task) fn trace_result(&self, now: Time, ended: &EndedItem<Pending>, predict: Duration) {
+    /// Notes that an item has ended, if that may be of interest: its request is sampled, or it fails, or it took long.
+    pub(in crate::engine::task) fn trace_result(
+        &self,
+        now: Time,
+        ended: &EndedItem<Pending>,
+        predict: Duration,
+        is_failed: bool,
+    ) {
         let call = &ended.payload.call;
-        if let (Some(stay), Some(note), Some(launched)) = (&call.stay, call.note(), ended.launched) {
-            let times = [ended.arrival, launched, now].map(|time| self.clock.instant(time));
-            note.answered(&stay.batch, times, predict);
+        let Some(note) = call.note() else { return };
+        if !is_failed && !note.is_noted() && now - ended.arrival < note.request.keeper.least_slow() {
+            return;
         }
+        let (Some(stay), Some(launched)) = (&call.stay, ended.launched) else { return note.waited(call.ahead) };
+        note.stayed(&ItemStay {
+            arrival: Some(self.clock.instant(ended.arrival)),
+            results: stay.batch.ended().lost.is_none().then(|| self.clock.instant(now)),
+            predict_took: predict,
+            ..item_stay(call, stay, self.clock.instant(launched))
+        });
+    }
+
+    /// An item is cancelled: its caller has dropped its end of the reply.
+    pub(in crate::engine::task) fn cancelled(&mut self, now: Time, id: ItemId) {
+        let ended = self.cancel(id);
+        ended.iter().for_each(|ended| self.trace_result(now, ended, Duration::ZERO, true));
     }
 
     /// Notes the end of a batch.
