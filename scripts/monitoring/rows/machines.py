@@ -317,7 +317,7 @@ MACHINE = [
         "ops",
         8,
         {"{{end}}": rate("jitney_traces_total", "end", of=SERVERS)},
-        "Spans that were sent to the collector, dropped because the queue was full, or failed. If they fail, see "
+        "Traces that were sent to the collector, dropped because a queue was full, or failed. If they fail, see "
         "whether the collector of OTEL_EXPORTER_OTLP_ENDPOINT answers.",
     ),
 ]
