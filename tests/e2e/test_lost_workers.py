@@ -29,9 +29,12 @@ def anywhere(request: pytest.FixtureRequest, serve: Serve, agents: Agents) -> Se
         environment: Mapping[str, str] | None = None,
         wait: bool = True,
         is_gate_shut: bool = False,
+        prefix: tuple[str, ...] = (),
     ) -> Server:
         given = listening(agents.secret, *arguments)
-        server = serve(*targets, arguments=given, environment=environment, wait=False, is_gate_shut=is_gate_shut)
+        server = serve(
+            *targets, arguments=given, environment=environment, wait=False, is_gate_shut=is_gate_shut, prefix=prefix
+        )
         agents.start(server, "--places", "2")
         return server.wait_ready() if wait else server
 

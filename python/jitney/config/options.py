@@ -298,8 +298,8 @@ class ServerOptions:
     )
     trace_slow_ms: float | None = _length(
         None,
-        "keep a trace of requests that take longer, and of those that fail by the fault of model or server, whatever else "
-        "says; at most 20 a second, shown at /trace/REQUEST_ID",
+        "keep a trace of requests that take longer, and of those that fail by the fault of model or server, whatever "
+        "the sampler says; at most 20 a second, shown at /trace/REQUEST_ID",
         unit="ms",
         at_least=0,
     )
