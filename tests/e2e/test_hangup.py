@@ -53,9 +53,10 @@ def test_a_server_ends_in_order_with_its_terminal_but_not_with_nohup(tmp_path: P
     log = tmp_path / "log"
     command = [sys.executable, "-m", "jitney", "serve", str(APPS / "noop.py"), "--port", "0"]
     command = ["nohup", *command] if with_nohup else command
-    # The process leads a session, and its first terminal becomes that of the session.
+    # The process leads a session, and its first terminal becomes that of the session. These tests may run below nohup.
     starter = (
-        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+        "import fcntl, os, signal, sys, termios; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+        "fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
     )
     with log.open("wb") as file:
         process = subprocess.Popen(
