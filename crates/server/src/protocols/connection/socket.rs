@@ -224,7 +224,10 @@ impl Socket {
     /// A fresh socket. With `tls` it is one after the handshake, if it is a TCP connection.
     pub(crate) async fn open(stream: Stream, tls: Option<Tls>, activity: Arc<Activity>) -> io::Result<Socket> {
         let stream = match (stream, tls) {
-            (Stream::Tcp(tcp), Some(tls)) => Transport::Tls(Box::new(tls.accept(tcp, activity.clone()).await?)),
+            // On the heap: a handshake needs kilobytes, and a connection without TLS should not keep room for one.
+            (Stream::Tcp(tcp), Some(tls)) => {
+                Transport::Tls(Box::new(Box::pin(tls.accept(tcp, activity.clone())).await?))
+            }
             (Stream::Tcp(tcp), None) => Transport::Tcp(tcp),
             (Stream::Unix(unix), _) => Transport::Unix(unix),
         };
