@@ -202,7 +202,7 @@ def test_a_wrong_name_is_told_with_the_right_one() -> None:
                 models.sleepi  # noqa: B018
             with pytest.raises(jitney.NotFound, match="did you mean 'sleepy'"):
                 models["sleepi"]
-            assert dir(models) == ["metrics", "sleepy"]
+            assert dir(models) == ["live_events", "metrics", "sleepy"]
 
     asyncio.run(main())
 
