@@ -2,7 +2,7 @@
 
 use crate::rules::Ours;
 use crate::scenarios::{SLOW, Shape, scenario};
-use crate::world::{Run, Scenario, Service, run};
+use crate::world::{Retry, Run, Scenario, Service, run};
 
 fn ours(scenario: &Scenario) -> Run {
     run(scenario, &mut Ours::new(scenario))
@@ -112,7 +112,16 @@ fn starts_that_take_longer_make_replicas_stay_longer() {
 #[test]
 fn clients_that_come_again_after_a_refusal_do_not_hold_replicas() {
     let spike = scenario("spikes", SLOW, Shape::Spike(1.5, 5.0, 60.0), 3000.0, 10.0, 71);
-    let patient = ours(&Scenario { retries: 0, ..spike.clone() });
-    let stubborn = ours(&Scenario { retries: 5, ..spike });
+    let patient = ours(&Scenario { retry: Retry::Never, ..spike.clone() });
+    let stubborn = ours(&Scenario { retry: Retry::After(1.0, 5), ..spike });
     assert!(stubborn.cost <= 1.5 * patient.cost, "{:.0} and {:.0} replica-seconds", stubborn.cost, patient.cost);
+}
+
+#[test]
+fn no_replica_goes_at_the_moment_at_which_traffic_comes_back() {
+    // Replicas stay for 62 s, and each pause takes 60 s.
+    for seed in 73..76 {
+        let run = ours(&scenario("on and off", SLOW, Shape::OnOff(1.2, 60.0), 3600.0, 15.5, seed));
+        assert_eq!(run.starts, 0, "seed {seed}: in 30 pauses");
+    }
 }

@@ -83,6 +83,15 @@ impl Arrivals {
         SHORT.into_iter().map(rate).fold(mean, f64::max)
     }
 
+    /// Arrivals per second in the last seconds, with what chance may have added: the largest of two short windows.
+    pub fn latest_rate(&self) -> f64 {
+        let rate = |&(over, _): &(usize, f64)| {
+            let (count, over_s) = self.count(0, over.min(self.seconds()));
+            (count + count.sqrt()) / over_s
+        };
+        if self.seconds() == 0 { 0.0 } else { SHORT[..2].iter().map(rate).fold(0.0, f64::max) }
+    }
+
     /// What is added to the rate until a replica that is asked for now is there, `ahead_s` seconds from now. A step does not
     /// go on: the smallest of three differences between four windows counts, and at most two of them contain a step.
     pub fn growth(&self, rate: f64, ahead_s: f64) -> f64 {
