@@ -10,20 +10,20 @@ use std::cmp::Reverse;
 /// What the second deployment knows of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knows {
-    /// What arrives: answers of the first one, and clients that are refused because of the second one. As it is today.
+    /// What arrives: answers of the first one, and clients that are refused because of the second one. So it is today.
     Own,
     /// What arrives at the first one, times the fan-out.
     First,
 }
 
-/// A rule that is told of other counts than those of its own deployment.
-struct Told<'a> {
+/// A rule that gets these counts instead of those of its deployment.
+struct Counting<'a> {
     rule: &'a mut dyn Rule,
     arrived: u64,
     refused: u64,
 }
 
-impl Rule for Told<'_> {
+impl Rule for Counting<'_> {
     fn wanted(&mut self, seen: Seen) -> u32 {
         self.rule.wanted(Seen { arrived: self.arrived, refused: self.refused, ..seen })
     }
@@ -66,7 +66,7 @@ fn run(scenarios: [&Scenario; 2], fan_out: usize, rules: [&mut dyn Rule; 2], kno
             if outer.advance(first) {
                 // Those that are refused because of the second one arrived here too.
                 let (arrived, refused) = (outer.arrived + outer.blocked, outer.refused + outer.blocked);
-                let wanted = outer.wanted(&mut Told { rule: &mut *outer_rule, arrived, refused });
+                let wanted = outer.wanted(&mut Counting { rule: &mut *outer_rule, arrived, refused });
                 outer.allot(wanted);
                 if outer.cost() + inner.cost() > most {
                     return None;
@@ -84,7 +84,7 @@ fn run(scenarios: [&Scenario; 2], fan_out: usize, rules: [&mut dyn Rule; 2], kno
                     Knows::Own => (inner.arrived + blocked, blocked),
                     Knows::First => (outer.arrived * fan_out as u64 + blocked, outer.refused + blocked),
                 };
-                let wanted = inner.wanted(&mut Told { rule: &mut *inner_rule, arrived, refused });
+                let wanted = inner.wanted(&mut Counting { rule: &mut *inner_rule, arrived, refused });
                 inner.allot(wanted);
             }
             inner.launch();

@@ -136,7 +136,7 @@ pub(crate) fn changing(seed: u64) -> Vec<Scenario> {
         scenario("steady, batches take twice as long", half_as_fast, Shape::Steady(3.7), 2400.0, 30.0, seed),
         Scenario { places: 5, ..spikes("spikes, 5 places") },
         Scenario { dies_every: 60.0, ..bursts("bursts, one dies each minute") },
-        Scenario { retry: Retry::AsTold(5), ..spikes("spikes, clients obey Retry-After") },
+        Scenario { retry: Retry::Obeying(5), ..spikes("spikes, clients obey Retry-After") },
         Scenario { retry: Retry::After(0.2, 10), ..spikes("spikes, clients come again after 0.2 s") },
     ]
 }

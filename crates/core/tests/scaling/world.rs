@@ -36,7 +36,7 @@ pub(crate) enum Retry {
     /// It comes again after so many seconds, at most so many times.
     After(f64, u32),
     /// It comes again when the refusal says (`Retry-After`), at most so many times.
-    AsTold(u32),
+    Obeying(u32),
 }
 
 /// What is simulated.
@@ -357,7 +357,7 @@ impl<'a> World<'a> {
         self.refused += 1;
         let again = match self.scenario.retry {
             Retry::After(wait, times) if tries < times => at + wait,
-            Retry::AsTold(times) if tries < times => {
+            Retry::Obeying(times) if tries < times => {
                 let (full, excess) = self.excess();
                 at + (excess + full).ceil().clamp(1.0, 30.0)
             }
