@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 /// What the second deployment knows of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knows {
-    /// What arrives: answers of the first one, and clients that are refused because of the second one. So it is today.
+    /// What arrives: answers of the first one, and clients that are refused because of the second one. The server does this.
     Own,
     /// What arrives at the first one, times the fan-out.
     First,

@@ -9,13 +9,16 @@ pub(crate) const AS_GOOD: f64 = 0.002;
 /// A setting that costs this many times as much is as cheap.
 pub(crate) const AS_CHEAP: f64 = 1.02;
 
+/// A setting, and what became of it.
+type Named = (String, Run);
+
 pub(crate) struct Compared {
     pub(crate) name: String,
     pub(crate) ours: Run,
     /// The cheapest setting that is as good.
-    pub(crate) cheapest: Option<(String, Run)>,
+    pub(crate) cheapest: Option<Named>,
     /// The setting that is least late among those as cheap.
-    pub(crate) best: Option<(String, Run)>,
+    pub(crate) best: Option<Named>,
 }
 
 impl Compared {
@@ -29,7 +32,7 @@ pub(crate) fn compare(scenario: &Scenario) -> Compared {
     let as_cheap = ours.cost * AS_CHEAP;
     let late = (ours.late + (AS_GOOD * ours.requests as f64) as usize).min(ours.requests);
     let mut limits = Limits { cost: as_cheap, late, most_cost: f64::INFINITY };
-    let (mut cheapest, mut best): (Option<(String, Run)>, Option<(String, Run)>) = (None, None);
+    let (mut cheapest, mut best): (Option<Named>, Option<Named>) = (None, None);
     for (name, mut rule) in settings(scenario.service.most) {
         let Some(run) = run_within(scenario, &mut *rule, limits) else { continue };
         if run.cost <= as_cheap && best.as_ref().is_none_or(|(_, best)| run.late < best.late) {

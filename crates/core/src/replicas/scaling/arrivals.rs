@@ -163,6 +163,13 @@ mod tests {
     }
 
     #[test]
+    fn traffic_that_comes_back_is_in_the_latest_rate_before_it_is_certain() {
+        let back = arrivals([100; 60].into_iter().chain([0; 60]).chain([100; 2]));
+        assert!(back.latest_rate() >= 100.0 && back.rate() < 80.0, "{} {}", back.latest_rate(), back.rate());
+        assert!(Arrivals::default().latest_rate() <= 0.0);
+    }
+
+    #[test]
     fn a_trend_goes_on_and_is_no_burst() {
         let ramp = arrivals((0..60).map(|second| 100 + 10 * second));
         let step = arrivals((0..60).map(|second| if second < 33 { 100 } else { 300 }));
