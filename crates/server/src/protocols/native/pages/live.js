@@ -139,8 +139,9 @@ function showWorkers({ name, workers, uses }) {
     const card = cards.get(worker.replica) ?? newCard(worker.replica), { values } = card;
     if (!card.node.isConnected) box.append(card.node);
     const share = (value) => value === null ? "–" : Math.round(100 * value) + " %";
-    setText(card.state, worker.state.replaceAll("_", " "));
-    card.state.className = "word " + (STATES[worker.state] ?? "failing");
+    const state = worker.hangs_s === null ? worker.state : `hangs for ${duration(worker.hangs_s)}`;
+    setText(card.state, state.replaceAll("_", " "));
+    card.state.className = "word " + (STATES[state] ?? "failing");
     setText(values.for, duration(worker.for_s) + (worker.load_s === null ? "" : `, loaded in ${number(worker.load_s)} s`));
     setText(values.process, (worker.pid === null ? "–" : String(worker.pid)) + (worker.host === null ? "" : " on " + worker.host));
     setText(values.device, worker.device ?? "cpu");
@@ -225,7 +226,7 @@ async function watch() {
     // A stream that ends after a while goes on in the next one. An application may bound its streams.
     const isLost = wait === undefined || performance.now() - began < 1000;
     failures = wait === undefined ? failures + 1 : 0;
-    if (isLost) setText(find("stream"), "Not connected: what is shown is old. The page tries again.");
+    if (isLost) setText(find("stream"), "Not connected: what is shown is old, and the page tries again. If the server has ended, its log says why.");
     await pause(isLost ? wait ?? Math.min(failures, 10) : 0.1);
   }
 }
