@@ -1,10 +1,10 @@
 """Break a server in ten ways under a light load, and print where and when each fault was seen.
 
 Each fault has a fresh server with two replicas, a Prometheus that scrapes it every 5 s with the rules of
-deploy/prometheus, and the live page in a browser. Before the fault the server runs for a minute, in which nothing may be
-said and no alert may fire. Pictures of the page, and what was seen, are written to target/breakages. `python
-scripts/breakages hung clock` runs only these. Takes two minutes for each fault. Needs prometheus, Chromium
-(`make monitoring-tools`) and, for a full disk, root.
+deploy/prometheus, and the live page in a browser. Before the fault the server runs for a minute, in which nothing may
+be said and no alert may fire. Pictures of the page, and what was seen, are written to target/breakages. `python
+scripts/breakages hung clock` runs only these, and `slow,` four slownesses. Each takes two minutes. Needs prometheus,
+Chromium (`make monitoring-tools`) and, for a full disk, root.
 """
 
 import argparse
@@ -25,17 +25,20 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/e2e")]
 
+from browser import Browser, Page, browsing  # noqa: E402
+from harness import Server  # noqa: E402
+from monitoring.prometheus import running  # noqa: E402
+
 from breakages.faults import Fault, Scene, chosen  # noqa: E402 - found by the line above
 from breakages.observing import Observer, Sight, Sights  # noqa: E402
-from browser import Browser, Page, browsing  # noqa: E402
-from harness import Server, until  # noqa: E402
-from monitoring.prometheus import running  # noqa: E402
 
 RULES = ROOT / "deploy/prometheus/jitney.rules.yml"
 OUTPUT = ROOT / "target/breakages"
 CLIENTS = 4
 PAUSE_S = 0.1
 PATIENCE_S = 70.0
+UNSEEN_S = 30.0
+"""After so long the page is pictured of which nothing particular is expected."""
 LIMITS = {"live": 30, "log": 30, "alerts": 60}
 """Seconds within which a fault must be seen."""
 
@@ -117,11 +120,11 @@ def watch(fault: Fault, observer: Observer, page: Page) -> None:
     sights, is_pictured = observer.sights, False
     while time.monotonic() - sights.since < PATIENCE_S:
         seen = found(fault, sights)
-        if not is_pictured and (seen.get("live") or (not fault.live and seen["log"])):
+        if not is_pictured and (seen.get("live") or (not fault.live and seen.get("log"))):
             time.sleep(2.5)
             page.screenshot(OUTPUT / f"{file_name(fault)}.png")
             is_pictured = True
-        if all(seen.values()):
+        if all(seen.values()) and (seen or time.monotonic() - sights.since > UNSEEN_S):
             break
         time.sleep(0.2)
     time.sleep(5)
@@ -149,17 +152,18 @@ def run(fault: Fault, browser: Browser, calm_s: float) -> dict[str, Any]:
         fault.make(scene)
         watch(fault, observer, page)
         after = observer.sights
-        return {"fault": fault.name, "calm": asdict(calm), "after": asdict(after), "seen": {
-            place: asdict(sight) if sight else None for place, sight in found(fault, after).items()
-        }}
+        return {
+            "fault": fault.name,
+            "calm": asdict(calm),
+            "after": asdict(after),
+            "seen": {place: asdict(sight) if sight else None for place, sight in found(fault, after).items()},
+        }
 
 
 def restarted(scene: Scene, fault: Fault, stack: ExitStack, observer: Observer) -> Server:
     """Start the server again at the same address."""
     arguments = (*fault.arguments, "--listen", f"tcp:127.0.0.1:{scene.server.port}")
-    server = Server(
-        scene.folder, [str(scene.folder / "served.py")], arguments, {"BREAKAGES_FOLDER": str(scene.folder)}
-    )
+    server = Server(scene.folder, [str(scene.folder / "served.py")], arguments, {"BREAKAGES_FOLDER": str(scene.folder)})
     stack.callback(end, server)
     observer.follow(server)
     return server

@@ -12,7 +12,7 @@ from harness import Server
 from monitoring.prometheus import Prometheus
 
 CALM_WORDS = ("fine", "idle")
-FAULTS = re.compile("lost in the last|replicas are ready")
+FAULTS = re.compile(r"lost in the last|replicas are ready|takes (?:[3-9]|\d\d)[\d.]* times as long as the others")
 """What is said of a server that answers all requests."""
 DIGITS = re.compile(r"\d[\d,.]*")
 STAMP = re.compile(r"^\S+Z\s+")
@@ -38,6 +38,7 @@ class Sights:
     alerts: list[Sight] = field(default_factory=list[Sight])
 
     def add(self, place: list[Sight], text: str, remedy: str = "") -> None:
+        """Note a text, unless its like is there."""
         kinds = {DIGITS.sub("#", sight.text) for sight in place}
         if text and DIGITS.sub("#", text) not in kinds:
             place.append(Sight(time.monotonic() - self.since, text, remedy))
@@ -78,6 +79,7 @@ class Observer:
         self.server, self._lines = server, 0
 
     def close(self) -> None:
+        """Watch no longer."""
         self._is_over.set()
         for thread in self._threads:
             thread.join(15)

@@ -10,6 +10,9 @@ import jitney
 FOLDER = Path(os.environ["BREAKAGES_FOLDER"])
 BATCH_S = 0.01
 ITEM_S = 0.002
+CHARACTER_S = 1e-4
+"""What a character of the longest text of a batch takes."""
+LONGEST_S = 0.3
 LEAK_BYTES = 2 << 20
 """What a batch leaves behind while `leak` is there."""
 
@@ -32,12 +35,14 @@ class Shout:
             raise FileNotFoundError("weights.bin: no such file")
 
     def predict(self, texts: list[str]) -> list[str]:
+        """Return each text in capital letters, if nothing is broken."""
         if "poison" in texts:
             os.kill(os.getpid(), signal.SIGSEGV)
         if "hang" in texts:
             time.sleep(3600)
-        time.sleep((BATCH_S + ITEM_S * len(texts)) * number("slower", 1))
-        time.sleep(1e-4 * max(map(len, texts)))
+        slower = number("slower", 1) * number(f"slower-{jitney.context().replica}", 1)
+        time.sleep((BATCH_S + ITEM_S * len(texts)) * slower)
+        time.sleep(min(CHARACTER_S * max(map(len, texts)), LONGEST_S))
         if (FOLDER / "leak").exists():
             self.kept.append(bytearray(os.urandom(1)) * LEAK_BYTES)
         if (FOLDER / "write").exists():

@@ -187,8 +187,8 @@ WORKER_ALERTS = [
         f"unless on (job, deployment) {BATCH}1h",
         "",
         f"{WHOSE}/{{{{ $labels.replica }}}} has been in one call of `predict` for {{{{ $value | humanizeDuration }}}}",
-        "`predict` hangs. The worker is killed after `batch_timeout_s`; then the log shows where each of its threads was. "
-        "`py-spy dump --pid PID` shows it now.",
+        "`predict` hangs. The worker is killed after `batch_timeout_s`; then the log shows where each of its threads "
+        "was. `py-spy dump --pid PID` shows it now.",
     ),
     Alert(
         "JitneyModelSlow",

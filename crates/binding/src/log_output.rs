@@ -2,6 +2,8 @@
 //! can.
 
 use std::io::{Error, Result, Write};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 /// Counts the lines that its output does not take.
 #[derive(Debug)]
@@ -26,16 +28,19 @@ impl<W: Write> LogOutput<W> {
     fn loss(&self) -> String {
         let why = self.error.as_ref().map(ToString::to_string).unwrap_or_default();
         let text = format!("{} lines of this log are missing: they could not be written: {why}", self.lost);
+        let mut now = String::new();
+        // A `String` takes every write.
+        let _ = SystemTime.format_time(&mut Writer::new(&mut now));
         if self.is_json {
-            let line = serde_json::json!({ "level": "WARN", "message": text, "lost": self.lost });
+            let line = serde_json::json!({ "timestamp": now, "level": "WARN", "message": text, "lost": self.lost });
             return format!("\n{line}\n");
         }
-        format!("\nWARN {text}; free some space where the log is\n")
+        format!("\n{now}  WARN {text}; free some space where the log is\n")
     }
 }
 
 impl<W: Write> Write for LogOutput<W> {
-    /// Takes one line. It never fails: a server does not end because nobody can read its log.
+    /// Takes one line. It never fails: a server does not end because its log cannot be written.
     fn write(&mut self, line: &[u8]) -> Result<usize> {
         if self.lost > 0 {
             match self.output.write_all(self.loss().as_bytes()) {

@@ -16,7 +16,7 @@ pub(crate) fn after(start: Instant, length: Duration) -> Instant {
     start + length.min(FAR)
 }
 
-/// The clock that people read, and the one that nobody sets, at one instant.
+/// The clock that people read and set, and the one that only counts, at one instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
     read: SystemTime,
@@ -31,7 +31,7 @@ impl Clocks {
         Clocks { read: SystemTime::now(), steady: std::time::Instant::now() }
     }
 
-    /// Looks again, and logs a jump of the clock since the last look: whoever reads the times in this log will wonder.
+    /// Looks again, and logs a jump of the clock since the last look, because the times in the log jump too.
     pub(crate) fn compare(&mut self) {
         let before = std::mem::replace(self, Clocks::now());
         if let Some(text) = jump(before.moved_to(*self)) {

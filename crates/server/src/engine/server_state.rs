@@ -44,7 +44,7 @@ pub struct ServerState {
     pub traces: Option<Arc<Tracer>>,
     /// All metrics.
     pub telemetry: Arc<Telemetry>,
-    /// When it was made, by the clock that people read, and by the one that nobody sets.
+    /// When it was made, by the clock that people read and set, and by the one that only counts.
     pub created: SystemTime,
     pub(crate) started: Instant,
     /// Requests over HTTP, by protocol and status.

@@ -135,8 +135,8 @@ impl Sampled {
         (silent_s >= longest.max(HANGS_AFTER_S)).then_some((number, silent_s))
     }
 
-    /// How slow the model has become, if both a batch and an item take `SLOWER` times as long as in the minutes before. Larger batches
-    /// alone do not count, nor do smaller ones.
+    /// How slow the model has become, if both a batch and an item take `SLOWER` times as long as in the minutes before. Batches that are only larger
+    /// or only smaller do not count.
     pub(crate) fn slower(&self) -> Option<Slower> {
         if self.looks.back()?.replicas.values().any(|replica| replica.steps) {
             return None;

@@ -169,6 +169,6 @@ impl Seen<'_> {
             return Some(last.to_owned());
         }
         let kind = last.split_once(": ").map_or(last, |(kind, _)| kind);
-        Some(format!("{kind}; the log says more, as does this page with --show-errors"))
+        Some(format!("{kind} (the log says more, as does this page with --show-errors)"))
     }
 }

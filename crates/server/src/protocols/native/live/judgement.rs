@@ -56,7 +56,8 @@ pub(crate) fn judge(condition: &Condition) -> Judgement {
         let _ = write!(why, "; {also}");
     }
     if let (Word::Fine | Word::AtItsLimit, Some((replica, factor))) = (word, condition.slow) {
-        let _ = write!(why, "; replica {replica} takes {} times as long as the others", number(factor));
+        let _ =
+            write!(why, "; replica {replica} takes {} times as long as the others: look at its device", number(factor));
     }
     if let (Word::Fine | Word::AtItsLimit | Word::Idle, Some(lost)) = (word, losses(condition)) {
         let _ = write!(why, "; {lost}");
@@ -253,7 +254,7 @@ mod tests {
         let why = "the model computed 97 % of the time; its batches are full: add a replica, or make the model faster";
         assert_eq!(judged(&full), (Word::AtItsLimit, why.into()));
         let uneven = Condition { slow: Some((1, 3.12)), ..condition() };
-        assert!(judged(&uneven).1.ends_with("; replica 1 takes 3.1 times as long as the others"));
+        assert!(judged(&uneven).1.ends_with("; replica 1 takes 3.1 times as long as the others: look at its device"));
         let small = Condition { busy: 0.97, ..condition() };
         assert!(judged(&small).1.ends_with("let batches grow"));
     }
@@ -292,9 +293,7 @@ mod tests {
             "20 of 1,520 requests in 10 s failed: model_failed; predict raises an exception: the log has its traceback";
         assert!(word == Word::Failing && why.starts_with(says), "{why}");
         let losing = Condition { ready: 1, lost: 3, failure: Some("the worker ended: signal 9".into()), ..condition() };
-        assert!(
-            judged(&losing).1.contains("1 of 2 replicas are ready: the worker ended: signal 9; the log has the error")
-        );
+        assert!(judged(&losing).1.contains("1 of 2 replicas are ready: the worker ended: signal 9; `jitney check`"));
     }
 
     #[test]
