@@ -255,6 +255,10 @@ docs: $(BUILT) ## write the reference pages, the dashboard and the rules from th
 	@$(BIN)/python scripts/reference.py
 	@$(BIN)/python scripts/dashboard.py
 
+.PHONY: breakages
+breakages: $(BUILT) monitoring-tools ## break a server in ten ways, and measure where and when each is seen (25 minutes; FAULTS="hung clock")
+	@$(BIN)/python scripts/breakages $(FAULTS)
+
 .PHONY: dashboard-picture
 dashboard-picture: $(BUILT) monitoring-tools ## draw docs/images/dashboard.png from a real load (needs Chromium)
 	@$(BIN)/python scripts/dashboard_picture.py
