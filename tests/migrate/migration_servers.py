@@ -1,0 +1,118 @@
+"""Servers of both sides as a reader of a page starts them, and the requests of the page."""
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from migration_cases import PEERS, Case, Side, files, is_shown
+from pages import ROOT, Command
+
+sys.path.append(str(ROOT / "benchmarks"))
+catalog: Any = importlib.import_module("peers.catalog")
+environments: Any = importlib.import_module("peers.environments")
+process: Any = importlib.import_module("peers.process")
+
+PATIENCE_S = 120
+# Servers that report home, or look for accelerators, do not do so in tests.
+ENVIRONMENT = {
+    "BENTOML_DO_NOT_TRACK": "True",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_raylet_start_wait_time_s": "120",
+    "PYTHONWARNINGS": "ignore",
+}
+PORTS = ("8000", "8001", "8002")
+
+
+def bin_of(page: str) -> Path:
+    """The folder of the programs of the page's server; the test is skipped without it."""
+    name = PEERS[page]
+    if name is None:
+        return Path(sys.executable).parent
+    server = catalog.SERVERS[name]
+    if not environments.is_installed(server):
+        said = f"{server.title} is not installed: `make test-migrate` installs it and runs this"
+        if os.environ.get("JITNEY_TEST_MIGRATE"):
+            pytest.fail(said)
+        pytest.skip(said)
+    return environments.python_of(server).parent
+
+
+def save(folder: Path, pages: list[str], ports: list[int]) -> Path:
+    """Save the files of pages as a reader would, with free ports in place of those of the page."""
+    folder.mkdir()
+    for page in pages:
+        for name, text in files(page).items():
+            (folder / name).write_text(with_ports(text, ports))
+    return folder
+
+
+def with_ports(text: str, ports: list[int]) -> str:
+    for shown, port in zip(PORTS, ports, strict=False):
+        text = re.sub(rf"\b{shown}\b", str(port), text)
+    return text
+
+
+@contextmanager
+def started(case: Case, side: Side, folder: Path, programs: Path) -> Generator[list[str]]:
+    """Start a server by its command; gives the answers to its requests."""
+    ports = [process.free_port() for _ in PORTS]
+    there = save(folder, [case.page], ports)
+    command = ["bash", "-c", f"exec {with_ports(side.command, ports)}"]
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    server = process.Process(command, ports[0], {**ENVIRONMENT, "PATH": path}, there)
+    try:
+        wait_ready(server, side, there, ports)
+        yield answers(side, there, ports)
+    finally:
+        server.stop()
+
+
+def wait_ready(server: Any, side: Side, folder: Path, ports: list[int]) -> None:
+    """Wait until the first request is answered as the page says."""
+    end, said = time.monotonic() + PATIENCE_S, ""
+    while True:
+        first = side.calls[0]
+        ran = run(first.line, folder, ports)
+        said = ran.stdout + ran.stderr
+        if ran.returncode == 0 and is_shown(first.output, ran.stdout):
+            return
+        log = server.last_words()
+        assert server.is_running(), f"{side.command} ended: {log}"
+        assert time.monotonic() < end, f"{side.command}: {first.line} prints\n{said}\nand its log\n{log}"
+        time.sleep(0.2)
+
+
+def answers(side: Side, folder: Path, ports: list[int]) -> list[str]:
+    """Send the requests of a side; each must print what the page shows."""
+    return [answer(call, folder, ports) for call in side.calls]
+
+
+def answer(call: Command, folder: Path, ports: list[int]) -> str:
+    ran = run(call.line, folder, ports)
+    assert ran.returncode == 0, f"{call}: {ran.stdout}{ran.stderr}"
+    assert is_shown(call.output, ran.stdout), f"{call}: it prints\n{ran.stdout}\nand not\n{call.output}"
+    return ran.stdout
+
+
+def run(line: str, folder: Path, ports: list[int]) -> subprocess.CompletedProcess[str]:
+    if line.startswith("curl") and shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", with_ports(line, ports)],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
