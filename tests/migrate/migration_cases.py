@@ -6,8 +6,9 @@ commands in it are requests to that server alone. The other kind is requests to 
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pages import ROOT, Block, Command, blocks, commands
 
@@ -21,7 +22,8 @@ PEERS: dict[str, str | None] = {
     "mosec": "mosec",
     "fastapi": None,
 }
-START = re.compile(r"jitney serve|python \w+_server\.py|bentoml serve|uvicorn ")
+START = re.compile(r"jitney serve|python \w+_server\.py|bentoml serve|uvicorn |tritonserver ")
+NAMED = re.compile(r"# ([\w/-]+\.(?:py|pbtxt))\n")
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,13 @@ def path_of(page: str) -> str:
 
 def files(page: str) -> dict[str, str]:
     """The files of a page, by name."""
-    return {block.file: block.text for block in blocks(path_of(page)) if block.file}
+    return {name: block.text for block in blocks(path_of(page)) if (name := name_of(block))}
+
+
+def name_of(block: Block) -> str | None:
+    """The path in the comment on the first line, if the block is a file."""
+    found = NAMED.match(block.text)
+    return found.group(1) if found else None
 
 
 def sections(page: str) -> dict[str, list[Block]]:
@@ -87,7 +95,7 @@ def case(page: str, heading: str, consoles: list[list[Command]]) -> Case:
 def is_ours(page: str, command: str) -> bool:
     """Say whether the command serves a file that imports jitney."""
     modules = re.findall(r"\w+", command)
-    named = [text for name, text in files(page).items() if name.removesuffix(".py") in modules]
+    named = [text for name, text in files(page).items() if name.split("/")[0].removesuffix(".py") in modules]
     assert named, f"{page}: no file of the page is in {command!r}"
     return any("import jitney" in text for text in named)
 
@@ -111,13 +119,16 @@ def values(output: str) -> list[Any]:
         return [output.strip()]
 
 
-def leaves(value: Any) -> list[Any]:
+def leaves(value: Any) -> Iterator[Any]:
     """The values inside lists and objects."""
     if isinstance(value, dict):
-        if value.keys() == {"outcomes", "failed"}:  # jitney's answer to many items says how many failed
-            assert value["failed"] == 0, value
-            return leaves(value["outcomes"])
-        return [leaf for each in value.values() for leaf in leaves(each)]
-    if isinstance(value, list):
-        return [leaf for each in value for leaf in leaves(each)]
-    return [value]
+        fields = cast(dict[str, Any], value)
+        # jitney's answer to many items says how many failed; the count is no value of the model.
+        inside = fields["outcomes"] if fields.keys() == {"outcomes", "failed"} else fields.values()
+    elif isinstance(value, list):
+        inside = cast(list[Any], value)
+    else:
+        yield value
+        return
+    for each in inside:
+        yield from leaves(each)

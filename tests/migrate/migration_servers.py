@@ -22,35 +22,53 @@ environments: Any = importlib.import_module("peers.environments")
 process: Any = importlib.import_module("peers.process")
 
 PATIENCE_S = 120
-# Servers that report home, or look for accelerators, do not do so in tests.
+# No server reports home from a test.
 ENVIRONMENT = {
     "BENTOML_DO_NOT_TRACK": "True",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_raylet_start_wait_time_s": "120",
-    "PYTHONWARNINGS": "ignore",
+    # The interpreter in PyTriton 0.7.0 is older than 3.11.7, whose shared memory it cannot use.
+    "PYTRITON_NO_TENSORSTORE": "1",
 }
 PORTS = ("8000", "8001", "8002")
 
 
 def bin_of(page: str) -> Path:
-    """The folder of the programs of the page's server; the test is skipped without it."""
+    """The folder of the programs of the page's server; the test is skipped if it is not asked for."""
     name = PEERS[page]
     if name is None:
         return Path(sys.executable).parent
     server = catalog.SERVERS[name]
-    if not environments.is_installed(server):
-        said = f"{server.title} is not installed: `make test-migrate` installs it and runs this"
-        if os.environ.get("JITNEY_TEST_MIGRATE"):
-            pytest.fail(said)
-        pytest.skip(said)
+    if not os.environ.get("JITNEY_TEST_MIGRATE"):
+        pytest.skip(f"{server.title} is not part of `make test`: `make test-migrate` installs it and runs this")
+    assert environments.is_installed(server), f"{server.title} is not installed: `make peers PEERS={name}`"
     return environments.python_of(server).parent
+
+
+def triton_of(programs: Path, folder: Path) -> Path:
+    """A folder with the program `tritonserver`: PyTriton brings it, but not on the path."""
+    (brought,) = (programs.parent / "lib").glob("python3*/site-packages/pytriton/tritonserver")
+    backend = folder / "backends/python"
+    backend.mkdir(parents=True)
+    stubs = brought / f"python_backend_stubs/{sys.version_info.major}.{sys.version_info.minor}"
+    for path in [*(brought / "backends/python").iterdir(), *stubs.iterdir()]:
+        (backend / path.name).symlink_to(path)
+    program = folder / "tritonserver"
+    packages = brought.parents[1]
+    program.write_text(
+        f"#!/bin/sh\nexport LD_LIBRARY_PATH={packages}/nvidia_pytriton.libs:{brought}/external_libs\n"
+        f"export PYTHONPATH={packages}\n"
+        f'exec {brought}/bin/tritonserver --backend-directory {folder}/backends "$@"\n'
+    )
+    program.chmod(0o755)
+    return folder
 
 
 def save(folder: Path, pages: list[str], ports: list[int]) -> Path:
     """Save the files of pages as a reader would, with free ports in place of those of the page."""
-    folder.mkdir()
     for page in pages:
         for name, text in files(page).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(with_ports(text, ports))
     return folder
 
@@ -63,11 +81,13 @@ def with_ports(text: str, ports: list[int]) -> str:
 
 @contextmanager
 def started(case: Case, side: Side, folder: Path, programs: Path) -> Generator[list[str]]:
-    """Start a server by its command; gives the answers to its requests."""
+    """Start a server by its command, whose program is in `programs`; gives the answers to its requests."""
     ports = [process.free_port() for _ in PORTS]
     there = save(folder, [case.page], ports)
     command = ["bash", "-c", f"exec {with_ports(side.command, ports)}"]
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    if side.command.startswith("tritonserver"):
+        path = f"{triton_of(programs, folder / 'triton')}{os.pathsep}{path}"
     server = process.Process(command, ports[0], {**ENVIRONMENT, "PATH": path}, there)
     try:
         wait_ready(server, side, there, ports)

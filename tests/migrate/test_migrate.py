@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from migration_cases import FOLDER, PEERS, Case, cases, files, path_of, sections, values
+from migration_cases import FOLDER, PEERS, Case, cases, files, name_of, path_of, sections, values
 from migration_servers import answers, bin_of, catalog, environments, save, started
 from pages import ROOT, blocks
 
@@ -66,7 +66,8 @@ def test_the_other_server_gives_the_same_answers(case: Case, ours: Ours, tmp_pat
     programs = bin_of(case.page)
     with started(case, case.theirs, tmp_path / "theirs", programs) as theirs:
         pass
-    assert list(map(values, theirs)) == list(map(values, ours.answers(case, tmp_path)))
+    same = list(map(values, ours.answers(case, tmp_path)))
+    assert list(map(values, theirs)) == same
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
@@ -74,10 +75,10 @@ def test_every_block_is_run_or_says_why_not() -> None:
     found = [block for page in PAGES for block in blocks(path_of(page))]
     assert [(block.page, block.language, block.reason) for block in found if block.reason] == NOT_RUN
     for block in found:
-        assert block.reason or block.file or block.language == "console", f"{block}: it has no name as a file"
+        assert block.reason or name_of(block) or block.language == "console", f"{block}: it has no name as a file"
     for page in PAGES:
         fences = re.findall(r"^ *(?:```|~~~)", (ROOT / path_of(page)).read_text(), re.MULTILINE)
-        assert len(fences) == 2 * len(blocks(path_of(page))), f"{page}: a fence is of a form that this test does not see"
+        assert len(fences) == 2 * len(blocks(path_of(page))), f"{page}: a fence that is not seen"
         assert len(cases(page)) >= 2, f"{page}: it shows two cases"
         assert all(call.output for case in cases(page) for call in case.ours.calls), f"{page}: no output is shown"
 
@@ -86,7 +87,7 @@ def test_every_file_is_used() -> None:
     for page in PAGES:
         rest = "\n".join((ROOT / path_of(page)).read_text().split("```")[1::2])
         for name in files(page):
-            module = name.removesuffix(".py")
+            module = name.split("/")[0].removesuffix(".py")
             assert re.search(rf"(?<!# )\b{module}\b", rest), f"{page}: {name} is neither imported nor run"
 
 
