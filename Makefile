@@ -195,7 +195,7 @@ test-deploy: $(BUILT) $(DEV) deploy-tools ## build the image, boot the unit, che
 	@PATH="$(CURDIR)/$(DEPLOY_ENV)/bin:$$PATH" JITNEY_TEST_DEPLOY=1 $(BIN)/python -m pytest tests/deploy -rs
 
 .PHONY: test-migrate
-test-migrate: $(EMBEDDING) $(DEV) ## install the servers of docs/migrate, and start both sides of each page (minutes)
+test-migrate: $(EMBEDDING) $(DEV) ray-packages ## install the servers of docs/migrate, and start both sides of each page (minutes)
 	@$(MAKE) peers PEERS=litserve,bentoml,ray,pytriton,mosec
 	@JITNEY_TEST_MIGRATE=1 $(BIN)/python -m pytest tests/migrate
 

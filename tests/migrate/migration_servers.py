@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -39,8 +40,7 @@ def bin_of(page: str) -> Path:
     if name is None:
         return Path(sys.executable).parent
     server = catalog.SERVERS[name]
-    if not os.environ.get("JITNEY_TEST_MIGRATE"):
-        pytest.skip(f"{server.title} is not part of `make test`: `make test-migrate` installs it and runs this")
+    skip_unless_asked(server.title)
     assert environments.is_installed(server), f"{server.title} is not installed: `make peers PEERS={name}`"
     return environments.python_of(server).parent
 
@@ -77,6 +77,35 @@ def with_ports(text: str, ports: list[int]) -> str:
     for shown, port in zip(PORTS, ports, strict=False):
         text = re.sub(rf"\b{shown}\b", str(port), text)
     return text
+
+
+def skip_unless_asked(title: str) -> None:
+    if not os.environ.get("JITNEY_TEST_MIGRATE"):
+        pytest.skip(f"{title} is not part of `make test`: `make test-migrate` installs it and runs this")
+
+
+@contextmanager
+def in_ray_cluster(case: Case, lines: list[str], folder: Path) -> Generator[list[str]]:
+    """Start a cluster of this machine alone, and jitney with its replicas there; gives the answers to the requests."""
+    skip_unless_asked("Ray")
+    programs = ROOT / ".venv-ray/bin"
+    assert (programs / "ray").exists(), "Ray is not installed: `make ray-packages`"
+    ports = [process.free_port() for _ in PORTS]
+    start, serve = lines
+    serve = f"{programs}/python -m {serve} --port {ports[0]}"
+    # Ray makes sockets in its folder: a long path does not fit.
+    with tempfile.TemporaryDirectory(prefix="jtm-", dir="/tmp", ignore_cleanup_errors=True) as short:
+        options = f"--block --port={ports[1]} --num-cpus=4 --include-dashboard=false --temp-dir={short}"
+        environment = {**ENVIRONMENT, "RAY_ADDRESS": f"127.0.0.1:{ports[1]}", "RAY_AUTH_MODE": "disabled"}
+        there = save(folder, [case.page], ports)
+        head = process.Process(["bash", "-c", f"exec {programs}/{start} {options}"], ports[1], environment, there)
+        server = process.Process(["bash", "-c", f"exec {serve}"], ports[0], environment, there)
+        try:
+            wait_ready(server, case.ours, there, ports)
+            yield answers(case.ours, there, ports)
+        finally:
+            server.stop()
+            head.stop()
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from migration_cases import FOLDER, PEERS, Case, cases, files, name_of, path_of, sections, values
-from migration_servers import answers, bin_of, catalog, environments, save, started
-from pages import ROOT, blocks
+from migration_servers import answers, bin_of, catalog, environments, in_ray_cluster, save, started
+from pages import ROOT, blocks, commands
 
 if TYPE_CHECKING:
     from tests.e2e.harness import Server
@@ -21,7 +21,7 @@ PAGES = [page for page in PEERS if (ROOT / path_of(page)).exists()]
 CASES = [case for page in PAGES for case in cases(page)]
 SERVED = [case for case in CASES if case.ours.command.startswith("jitney serve ")]
 # Blocks that are not run. A new one is added to this list, or the test fails.
-NOT_RUN: list[tuple[str, str, str]] = []
+NOT_RUN = [("docs/migrate/ray-serve.md", "console", "it needs a Ray cluster, which make test-migrate starts")]
 
 
 @dataclass
@@ -68,6 +68,13 @@ def test_the_other_server_gives_the_same_answers(case: Case, ours: Ours, tmp_pat
         pass
     same = list(map(values, ours.answers(case, tmp_path)))
     assert list(map(values, theirs)) == same
+
+
+def test_our_replicas_answer_from_a_ray_cluster(ours: Ours, tmp_path: Path) -> None:
+    (block,) = [block for block in blocks(path_of("ray-serve")) if block.reason]
+    case = cases("ray-serve")[0]
+    with in_ray_cluster(case, [command.line for command in commands(block)], tmp_path / "cluster") as answered:
+        assert answered == ours.answers(case, tmp_path)
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
