@@ -123,7 +123,7 @@ def leaves(value: Any) -> Iterator[Any]:
     """The values inside lists and objects."""
     if isinstance(value, dict):
         fields = cast(dict[str, Any], value)
-        # jitney's answer to many items says how many failed; the count is no value of the model.
+        # jitney's answer to many items says how many failed; the count is not a value of the model.
         inside = fields["outcomes"] if fields.keys() == {"outcomes", "failed"} else fields.values()
     elif isinstance(value, list):
         inside = cast(list[Any], value)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     from harness import Server
 
-PAGES = [page for page in PEERS if (ROOT / path_of(page)).exists()]
+PAGES = list(PEERS)
 CASES = [case for page in PAGES for case in cases(page)]
 SERVED = [case for case in CASES if case.ours.command.startswith("jitney serve ")]
 # Blocks that are not run. A new one is added to this list, or the test fails.
@@ -78,7 +78,7 @@ def test_our_replicas_answer_from_a_ray_cluster(ours: Ours, tmp_path: Path) -> N
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
-    assert sorted(path.stem for path in (ROOT / FOLDER).glob("*.md")) == sorted(PAGES)
+    assert {path.stem for path in (ROOT / FOLDER).glob("*.md")} - {"index"} == set(PEERS)
     found = [block for page in PAGES for block in blocks(path_of(page))]
     assert [(block.page, block.language, block.reason) for block in found if block.reason] == NOT_RUN
     for block in found:
