@@ -1,8 +1,14 @@
 """Settings of all tests."""
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent
+TOGETHER = ("monitoring", "machines", "deploy")
+"""Folders whose tests share one costly fixture, or the network of the machine."""
 
 
 def pytest_configure() -> None:
@@ -12,3 +18,11 @@ def pytest_configure() -> None:
     # A case may take long because the machine is busy: that says nothing about the code.
     settings.register_profile("jitney", deadline=None)
     settings.load_profile("jitney")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the tests of a file to one process where several run tests: they share servers."""
+    for item in items:
+        place = item.path.relative_to(ROOT)
+        together = place.parts[0] if place.parts[0] in TOGETHER else str(place)
+        item.add_marker(pytest.mark.xdist_group(together))

@@ -313,7 +313,12 @@ def test_what_was_measured_of_a_server_that_went_away_is_kept(
     kind: tuple[str, ...], tmp_path: Path, serve: Serve
 ) -> None:
     server = serve("noop.py")
-    threading.Timer(1.5, server.process.terminate).start()
+
+    def end_when_it_is_used() -> None:
+        until(lambda: server.metric("jitney_requests_total", deployment="shout", outcome="ok") > 20, "the run began")
+        server.process.terminate()
+
+    threading.Thread(target=end_when_it_is_used).start()
     made, said = bench(
         tmp_path, f"http://127.0.0.1:{server.port}/shout", "--rate", "50", "--duration", "3", "--warmup", "0",
         "--input", items(tmp_path, "a"), *kind, code=0 if kind == ("--sweep",) else 1,

@@ -140,8 +140,13 @@ def test_a_chain_is_refused_while_a_later_stage_has_no_room(serve: Serve) -> Non
     server = serve("passing_on.py", arguments=tuple(word for one in small for word in ("--set", one)))
     server.shut_gate()
     # Those for which the worker and the queue have no room are refused.
-    held = [server.submit("/mark", f"held-{n}") for n in range(12)]
-    until(lambda: server.metric("jitney_queued_items", deployment="mark") == 4, "its queue is full")
+    held = [server.submit("/mark", "held")]
+
+    def is_full() -> bool:
+        held.append(server.submit("/mark", "held"))
+        return server.metric("jitney_queued_items", deployment="mark") == 4
+
+    until(is_full, "its queue is full, and its worker takes nothing out of it")
     before = len(server.calls("clean"))
     refused = server.post("/search", "refused")
     assert (refused.status, refused.json()["detail"].startswith("mark: ")) == (429, True)
