@@ -47,7 +47,7 @@ def metrics() -> str:
         "number. All protocols count in the same way: each request that asks for items is counted once, also one\n"
         "that is refused for its key or its size, or whose client leaves while it sends. If its deployment is not\n"
         'known yet, or is not served, its label is `deployment="(unknown)"`. A program that is refused when it dials\n'
-        "has sent no request. The [guide](../guide.md#batch-policies) explains each `reason` of `jitney_batches_total`."
+        "has sent no request. Each `reason` of `jitney_batches_total` is [explained](config.md#why-a-batch-was-closed)."
     )
     return f"# Metrics\n\n{NOTE}\n{words}\n\n{table(['name', 'kind', 'labels', 'meaning'], rows)}"
 
@@ -103,9 +103,9 @@ environment as `JITNEY_NAME__OPTION`; the command line as `--set NAME.option=val
 deployment is served. These are allowed only in the decorator: {code_only}.
 
 The other arguments of the decorator are part of the code, and no layer can change them: `name` and `route` (the paths,
-[guide](../guide.md#writing-a-deployment)), `examples` ([guide](../guide.md#examples-and-warm-up)), `group_by` and
-`cost` ([guide](../guide.md#what-may-share-a-batch)), `task` ([protocols](../protocols.md#openai)). The
-format of an output image is set where it is made: `jitney.Image(…, format="JPEG")` ([guide](../guide.md#images)).
+[how](../how-to/models/deployment.md)), `examples` ([warm-up](../how-to/models/warm-up.md)), `group_by` and `cost`
+([group keys](../how-to/batches/group-keys.md)), `task` ([protocols](../how-to/call/protocols.md)). The format of an
+output image is set where it is made: `jitney.Image(…, format="JPEG")` ([images](../how-to/models/images.md)).
 
 {option_rows(deployment_options())}
 ## Options of the server

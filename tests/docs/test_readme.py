@@ -1,4 +1,4 @@
-"""What README and the pages for users say is so: every block is run or says why not, every link leads somewhere."""
+"""What README and the pages of the site say is so: every block is run or says why not, every link leads somewhere."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import pytest
 from jitney.cli.main import main
 from jitney.cli.reload import Reloader
 from jitney.front.settings import Settings
-from pages import ROOT, Block, Command, blocks, broken_links, commands
+from pages import ROOT, Block, Command, blocks, broken_links, commands, pages_below
 from PIL import Image
 
 if TYPE_CHECKING:
@@ -24,23 +24,31 @@ if TYPE_CHECKING:
 else:
     from harness import Server
 
-PAGES = ["README.md", "docs/guide.md", "docs/protocols.md", "docs/embedding-in-python.md", "docs/bench.md"]
+# Pages whose blocks are run by another test, or are not to be run.
+ELSEWHERE = {
+    "docs/design/": "pictures and formats for maintainers",
+    "docs/how-to/frameworks/": "tests/docs/test_recipes.py",
+    "docs/migrate/": "the tests of the pages about other servers",
+    "docs/operations/deployment.md": "tests/deploy/test_page.py",
+    "docs/operations/monitoring.md": "tests/monitoring/test_rules.py",
+}
+PAGES = ["README.md", *pages_below("docs", ELSEWHERE)]
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 # Blocks that cannot be run here. A new one is added to this list, or the test fails.
 NOT_RUN = [
-    ("docs/guide.md", "python", "pytest collects it"),
-    ("docs/guide.md", "python", "needs two GPUs and a model"),
-    ("docs/guide.md", "console", "needs the packages of both models"),
-    ("docs/guide.md", "text", "it shows a line of the log"),
-    ("docs/guide.md", "text", "it shows a line of the page"),
-    ("docs/guide.md", "text", "it shows a line of the log"),
-    ("docs/guide.md", "python", "it needs opentelemetry-sdk"),
-    ("docs/guide.md", "ini", "needs systemd"),
-    ("docs/guide.md", "console", "needs Slurm"),
-    ("docs/guide.md", "console", "needs a Ray cluster"),
-    ("docs/embedding-in-python.md", "console", "it changes the environment"),
-    ("docs/embedding-in-python.md", "python", "needs a Ray cluster"),
-    ("docs/embedding-in-python.md", "python", "needs the server above"),
+    ("docs/how-to/answers/chains.md", "console", "needs the packages of both models"),
+    ("docs/how-to/batches/gpu.md", "python", "needs two GPUs and a model"),
+    ("docs/how-to/models/tests.md", "python", "pytest collects it"),
+    ("docs/how-to/programs/fastapi.md", "console", "it changes the environment"),
+    ("docs/how-to/programs/processes.md", "python", "needs the server above"),
+    ("docs/how-to/programs/ray.md", "python", "needs a Ray cluster"),
+    ("docs/how-to/serve/live-page.md", "text", "it shows a line of the page"),
+    ("docs/how-to/serve/machines.md", "ini", "needs systemd"),
+    ("docs/how-to/serve/machines.md", "console", "needs Slurm"),
+    ("docs/how-to/serve/ray.md", "console", "needs a Ray cluster"),
+    ("docs/how-to/serve/traces.md", "text", "it shows a line of the log"),
+    ("docs/how-to/serve/traces.md", "python", "it needs opentelemetry-sdk"),
+    ("docs/how-to/serve/watch.md", "text", "it shows a line of the log"),
 ]
 PICTURES = {"text"}
 RUN = [block for block in BLOCKS if block.reason is None]
@@ -102,7 +110,11 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert [(block.page, block.language, block.reason) for block in BLOCKS if block.reason] == NOT_RUN
     known = {"python", "console", "toml", "json", "js", *PICTURES}
     assert [f"{block}: {block.language}" for block in RUN if block.language not in known] == []
-    assert {block.page for block in FILES} == set(PAGES)
+
+
+def test_pages_that_are_run_elsewhere_are_there() -> None:
+    assert len(PAGES) > 40
+    assert [name for name in ELSEWHERE if not (ROOT / name).exists()] == []
 
 
 def test_no_two_files_have_one_name() -> None:
@@ -241,15 +253,43 @@ def test_every_link_leads_somewhere() -> None:
     assert [problem for page in pages for problem in broken_links(page)] == []
 
 
-def test_the_guide_explains_why_batches_are_closed_and_what_config_says_of_them() -> None:
-    core, guide = ROOT / "crates/core/src", (ROOT / "docs/guide.md").read_text()
+def test_the_reference_explains_why_batches_are_closed_and_what_config_says_of_them() -> None:
+    core = ROOT / "crates/core/src"
     reasons = re.findall(r'CloseReason::\w+ => "(\w+)"', (core / "policy" / "batch_policy.rs").read_text())
     explained = (core / "scheduler" / "explanation.rs").read_text()
     (explanation,) = re.findall(r"pub struct Explanation \{(.*?)\n\}", explained, re.DOTALL)
     fields = re.findall(r"pub (\w+):", explanation)
     assert len(reasons) == 11 and "returns" in fields
-    rows = "\n".join(line.split("|")[1] for line in guide.splitlines() if line.startswith("|"))
-    assert [name for name in (*reasons, *fields) if f"`{name}`" not in rows] == []
+    assert not_in_tables("docs/reference/config.md", [*reasons, *fields]) == []
+
+
+def test_the_reference_explains_every_field_of_config(server: Server) -> None:
+    config = server.get("/config").json()
+    names = {*config, *(name for each in config["deployments"].values() for name in each)}
+    assert len(names) > 10
+    assert not_in_tables("docs/reference/config.md", sorted(names)) == []
+
+
+def test_the_reference_explains_every_header_of_the_api(server: Server) -> None:
+    document = server.get("/openapi.json").json()
+    parts = document["components"]
+    asked = [each["name"] for each in parts["parameters"].values()]
+    answered = {
+        name
+        for path in document["paths"].values()
+        for answer in path.get("post", {"responses": {}})["responses"].values()
+        for name in answer.get("headers", {})
+    }
+    keys = [each["name"] for each in parts.get("securitySchemes", {}).values() if each.get("in") == "header"]
+    assert len(asked) >= 3 and len(answered) >= 6
+    assert not_in_tables("docs/reference/headers.md", [*asked, *sorted(answered), *keys]) == []
+
+
+def not_in_tables(page: str, names: list[str]) -> list[str]:
+    """Say which names stand in no first column of a table of a page."""
+    rows = (ROOT / page).read_text().splitlines()
+    first = "\n".join(line.split("|")[1] for line in rows if line.startswith("|"))
+    return [name for name in names if not re.search(rf"`{re.escape(name)}\b", first)]
 
 
 def test_the_reference_pages_are_what_the_tables_say() -> None:
