@@ -49,7 +49,18 @@ NOT_RUN = [
     ("docs/how-to/serve/traces.md", "text", "it shows a line of the log"),
     ("docs/how-to/serve/traces.md", "python", "it needs opentelemetry-sdk"),
     ("docs/how-to/serve/watch.md", "text", "it shows a line of the log"),
+    ("docs/start/embedding.md", "console", "it changes the environment"),
+    ("docs/start/images.md", "console", "it changes the environment"),
+    ("docs/tutorials/chat.md", "console", "needs the packages of smollm2"),
+    ("docs/tutorials/chat.md", "python", "needs the packages of smollm2"),
+    ("docs/tutorials/diffusion.md", "python", "it is an excerpt of examples/text_to_image/whole.py"),
+    ("docs/tutorials/diffusion.md", "python", "it is an excerpt of examples/text_to_image/steps.py"),
+    ("docs/tutorials/diffusion.md", "python", "it is an excerpt of examples/text_to_image/steps.py"),
+    ("docs/tutorials/fastapi.md", "console", "it changes the environment"),
+    ("docs/tutorials/rag.md", "python", "it is an excerpt of examples/rag/rag.py"),
+    ("docs/tutorials/rag.md", "console", "needs the packages of both models"),
 ]
+EXCERPT = "it is an excerpt of "
 PICTURES = {"text"}
 RUN = [block for block in BLOCKS if block.reason is None]
 FILES = [block for block in RUN if block.language in ("python", "toml") and block.file]
@@ -73,13 +84,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert block.file
         (where / ("all" if block.language == "toml" else ".") / block.file).write_text(block.text)
     Image.new("RGB", (40, 30), (0, 128, 128)).save(where / "photo.png")
+    (where / "examples").symlink_to(ROOT / "examples")
     return where
 
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    """One server for all files at once, with the `jitney.toml` of the guide, and the smallest ready-made model."""
-    targets = ["minilm", *(str(block.file) for block in FILES if block.language == "python")]
+    """One server for all files at once, with the `jitney.toml` of the pages, a ready-made model and an example."""
+    files = dict.fromkeys(str(block.file) for block in FILES if block.language == "python")
+    targets = ["minilm", "examples/text_to_image/steps.py", *files]
     started = Server(folder, targets, ("--config", "all/jitney.toml"), {})
     try:
         yield started.wait_ready()
@@ -117,9 +130,9 @@ def test_pages_that_are_run_elsewhere_are_there() -> None:
     assert [name for name in ELSEWHERE if not (ROOT / name).exists()] == []
 
 
-def test_no_two_files_have_one_name() -> None:
-    names = [block.file for block in FILES]
-    assert sorted(names, key=str) == sorted(set(names), key=str)
+def test_no_two_different_files_have_one_name() -> None:
+    texts = {str(block.file): block.text for block in FILES}
+    assert [str(block) for block in FILES if texts[str(block.file)] != block.text] == []
 
 
 @pytest.mark.parametrize("block", [block for block in FILES if block.language == "python"], ids=str)
@@ -128,10 +141,26 @@ def test_a_file_passes_check(block: Block, folder: Path) -> None:
     assert "warning" not in said.replace("warning: no examples", "")
 
 
-def test_the_model_of_the_readme_is_the_example() -> None:
-    (shown,) = [block for block in FILES if block.page == "README.md"]
-    example = (ROOT / "examples/embedder.py").read_text()
-    assert shown.text.split("import zlib")[1] == example.split("import zlib")[1]
+def code(text: str) -> str:
+    """Return a file without what is before its first import."""
+    return text[text.index("\nimport ") :]
+
+
+@pytest.mark.parametrize("name", ["embedder.py", "topics.py"])
+def test_a_model_of_the_pages_is_the_example(name: str) -> None:
+    shown = [block for block in BLOCKS if block.file == name]
+    assert {code(block.text) for block in shown} == {code((ROOT / "examples" / name).read_text())}
+
+
+def test_an_excerpt_is_in_its_file() -> None:
+    excerpts = [block for block in BLOCKS if (block.reason or "").startswith(EXCERPT)]
+    missing = [
+        f"{block}: {line}"
+        for block in excerpts
+        for line in block.text.splitlines()
+        if line.strip() not in (ROOT / str(block.reason).removeprefix(EXCERPT)).read_text()
+    ]
+    assert excerpts and missing == []
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
@@ -212,7 +241,7 @@ def check_serve(arguments: list[str], server: Server, monkeypatch: pytest.Monkey
     assert taken or "--reload" in arguments
     for settings in taken:
         assert settings.overrides.unknown_names(served) == []
-        assert all(Path(target).is_file() for target in settings.targets)
+        assert all(target.startswith("jitney.models.") or Path(target).is_file() for target in settings.targets)
 
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=str)
