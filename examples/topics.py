@@ -7,7 +7,7 @@ Needs what the ready-made model minilm needs: `jitney models` says it.
 """
 
 import jitney
-from jitney.models.minilm import MiniLM
+from jitney.models import MiniLM
 
 TOPICS = ["delivery", "payment", "a device that does not work"]
 

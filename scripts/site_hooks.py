@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Any
 
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
+FIRST = {"index.md", "README.md"}
+"""The first page of a folder, which the navigation names."""
+Entry = dict[str, "Entry"] | list["Entry"] | str
+"""A part of the navigation: a page, a list, or a title and what is below it."""
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 
 
@@ -15,7 +19,7 @@ def on_config(config: Any) -> Any:
     return config
 
 
-def expanded(entry: Any, docs: Path) -> Any:
+def expanded(entry: Entry, docs: Path) -> Entry:
     if isinstance(entry, dict):
         return {title: expanded(below, docs) for title, below in entry.items()}
     if isinstance(entry, list):
@@ -23,11 +27,11 @@ def expanded(entry: Any, docs: Path) -> Any:
     return entry
 
 
-def pages(entry: Any, docs: Path) -> list[Any]:
-    """Return an entry of the navigation, or the pages that it stands for: all but the index, which is named."""
+def pages(entry: Entry, docs: Path) -> list[Entry]:
+    """Return an entry of the navigation, or the pages that it stands for: all but the first page of a folder."""
     if not (isinstance(entry, str) and entry.endswith("*")):
         return [expanded(entry, docs)]
-    return [path.relative_to(docs).as_posix() for path in sorted(docs.glob(f"{entry}.md")) if path.name != "index.md"]
+    return [path.relative_to(docs).as_posix() for path in sorted(docs.glob(f"{entry}.md")) if path.name not in FIRST]
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:

@@ -28,7 +28,7 @@ else:
 ELSEWHERE = {
     "docs/design/": "pictures and formats for maintainers",
     "docs/how-to/frameworks/": "tests/docs/test_recipes.py",
-    "docs/migrate/": "the tests of the pages about other servers",
+    "docs/migrate/": "tests/migrate",
     "docs/operations/deployment.md": "tests/deploy/test_page.py",
     "docs/operations/monitoring.md": "tests/monitoring/test_rules.py",
 }
