@@ -135,7 +135,7 @@ def test_no_two_different_files_have_one_name() -> None:
     assert [str(block) for block in FILES if texts[str(block.file)] != block.text] == []
 
 
-@pytest.mark.parametrize("block", [block for block in FILES if block.language == "python"], ids=str)
+@pytest.mark.parametrize("block", {b.file: b for b in FILES if b.language == "python"}.values(), ids=str)
 def test_a_file_passes_check(block: Block, folder: Path) -> None:
     said = shell(f"jitney check {block.file}", folder, 0)
     assert "warning" not in said.replace("warning: no examples", "")
