@@ -271,6 +271,10 @@ docs: $(BUILT) $(DEV) site-packages ## write the reference pages, pictures, dash
 	@NO_MKDOCS_2_WARNING=1 $(SITE_ENV)/bin/python -m mkdocs build --quiet
 	@echo "the site is in build/site: open build/site/index.html, or serve the folder with any web server"
 
+.PHONY: breakages
+breakages: $(BUILT) monitoring-tools ## break a server in ten ways, and measure where and when each is seen (25 minutes; FAULTS="hung clock")
+	@$(BIN)/python scripts/breakages $(FAULTS)
+
 .PHONY: dashboard-picture
 dashboard-picture: $(BUILT) monitoring-tools ## draw docs/images/dashboard.png from a real load (needs Chromium)
 	@$(BIN)/python scripts/dashboard_picture.py

@@ -17,6 +17,11 @@ LOST = "jitney_workers_lost_total"
 UNWANTED = 'cause!~"renewed|left"'
 """Losses that no operator asked for."""
 MEMORY = "jitney_worker_resident_bytes"
+LOADED = "time() - jitney_worker_start_time_seconds - jitney_worker_load_seconds"
+"""Seconds since a worker has loaded its model."""
+UNTIL_NOW = "jitney_worker_without_progress_seconds"
+BATCH = "job_deployment:jitney_batch_seconds:mean_rate"
+ITEM = "job_deployment:jitney_item_seconds:mean_rate"
 ERRORS = "job_deployment:jitney_errors:ratio_rate"
 REFUSALS = "job_deployment:jitney_refusals:ratio_rate"
 WHOSE = "{{ $labels.deployment }}"
@@ -176,21 +181,20 @@ WORKER_ALERTS = [
     Alert(
         "JitneyStuck",
         "page",
-        f"min by (job, instance, deployment) (min_over_time(jitney_running_items[45s])) > 0\n"
-        f"and on (job, instance, deployment) increase({MODEL}_count[45s]) == 0\n"
-        "unless on (job, instance, deployment) increase(jitney_parts_total[45s]) > 0\n"
-        "unless on (job, instance, deployment) increase(jitney_steps_total[45s]) > 0\n"
-        "unless on (job, deployment) job_deployment:jitney_batch_seconds:mean_rate1h > 20",
+        f"max {BY_WORKER} ({UNTIL_NOW} > 20)\n"
+        f"  > on (job, deployment) group_left () 10 * {BATCH}1h\n"
+        f"or max {BY_WORKER} ({UNTIL_NOW} > 45)\n"
+        f"unless on (job, deployment) {BATCH}1h",
         "",
-        f"{WHOSE}: workers have items, and none was finished for 45 seconds",
+        f"{WHOSE}/{{{{ $labels.replica }}}} has been in one call of `predict` for {{{{ $value | humanizeDuration }}}}",
         "`predict` hangs. The worker is killed after `batch_timeout_s`; then the log shows where each of its threads "
-        "was.",
+        "was. `py-spy dump --pid PID` shows it now.",
     ),
     Alert(
         "JitneyModelSlow",
         "ticket",
-        "job_deployment:jitney_batch_seconds:mean_rate1m > 3 * job_deployment:jitney_batch_seconds:mean_rate1h\n"
-        "and job_deployment:jitney_item_seconds:mean_rate1m > 3 * job_deployment:jitney_item_seconds:mean_rate1h\n"
+        f"{BATCH}1m > 3 * ({BATCH}1h offset 1m)\n"
+        f"and {ITEM}1m > 3 * ({ITEM}1h offset 1m)\n"
         f"and sum {BY} (increase({MODEL}_count[1m])) >= 5",
         "",
         f"{WHOSE}: `predict` takes {{{{ $value | humanizeDuration }}}} for a batch, three times as long as usual",
@@ -198,14 +202,25 @@ WORKER_ALERTS = [
         "item”.",
     ),
     Alert(
+        "JitneyMemoryRunsOut",
+        "page",
+        f"predict_linear(jitney_available_memory_bytes{{{SERVERS}}}[5m], 1800) < 0\n"
+        f"unless on (job, instance) min by (job, instance) ({LOADED}) < 300",
+        "1m",
+        "{{ $labels.instance }}: at this pace, its machine or container has no memory left within half an hour",
+        "The kernel then ends the process that needs most. “Memory of workers” says which one grows: restart it, or "
+        "give it more memory.",
+    ),
+    Alert(
         "JitneyWorkerMemoryJumps",
         "info",
         f"max {BY_WORKER} ({MEMORY} > 1.2 * {MEMORY} offset 1m and {MEMORY} - {MEMORY} offset 1m > 67108864)\n"
-        f"and max {BY_WORKER} (time() - jitney_worker_start_time_seconds) > 300",
+        f"and max {BY_WORKER} ({LOADED}) > 120",
         "",
         f"{WHOSE}/{{{{ $labels.replica }}}}: its memory grew by a fifth within a minute, to {{{{ $value | humanize1024 "
         "}}}}B",
-        "One jump is a large input. If it goes on, the model leaks: see “Memory of workers”.",
+        "One jump is a large input. If it goes on, the model leaks: see “Memory of workers”, and restart the worker "
+        "before the kernel ends it.",
     ),
     Alert(
         "JitneyWorkerMemoryGrows",

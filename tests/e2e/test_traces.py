@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import grpc
 import jitney
+import prometheus_client.openmetrics.parser
 import pytest
 from collector import Collector, Trace, collecting
 from harness import Serve, Server, serving, until
@@ -86,6 +87,19 @@ def test_a_trace_is_shown_without_a_collector(server: Server, collector: Collect
     assert (root["traceId"], root["startTimeUnixNano"]) == (trace.root.trace, str(trace.root.start))
     assert server.get("/trace/unknown").status == 404
     assert server.post("/trace/shown", "").status == 404
+
+
+def test_a_bucket_of_durations_names_a_trace(server: Server, collector: Collector) -> None:
+    server.post("/telling", "a", {"x-request-id": "exemplar"})
+    root = collector.request("exemplar").root
+    with server.client() as client:
+        scraped = client.request("GET", "/metrics", headers={"accept": "application/openmetrics-text"}).body.decode()
+    families = prometheus_client.openmetrics.parser.text_string_to_metric_families(scraped)
+    samples = [sample for family in families for sample in family.samples if sample.exemplar]
+    (found,) = (sample for sample in samples if sample.exemplar.labels["trace_id"] == root.trace)
+    assert (found.name, found.labels["result"]) == ("jitney_request_duration_seconds_bucket", "ok")
+    assert found.labels["deployment"] == "telling"
+    assert found.exemplar.value <= float(found.labels["le"])
 
 
 def test_the_context_of_a_client_is_taken_over(server: Server, collector: Collector) -> None:

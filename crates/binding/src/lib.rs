@@ -6,6 +6,7 @@ mod batch;
 mod buffer;
 mod errors;
 mod link;
+mod log_output;
 mod program;
 mod results;
 mod server;

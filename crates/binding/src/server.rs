@@ -1,5 +1,6 @@
 //! Running a server, and what a worker process does first.
 
+use crate::log_output::LogOutput;
 use jitney_core::request::ReplicaId;
 use jitney_server::run::agent::program::{AgentSettings, run as run_agent};
 use jitney_server::run::serve::serve as run;
@@ -119,7 +120,7 @@ fn rereading(reread: Py<PyAny>, set_level: SetLevel) -> Reread {
 /// one would be silent and could not be stopped.
 fn log_to_stderr(level: &str, format: &str) -> PyResult<(WorkerGuard, SetLevel)> {
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let (writer, guard) = lines().finish(std::io::stderr());
+    let (writer, guard) = lines().finish(LogOutput::new(std::io::stderr(), format == "json"));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter(level))
         .with_writer(writer)

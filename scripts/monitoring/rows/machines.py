@@ -75,6 +75,14 @@ WORKERS = [
         "to be given any.",
     ),
     lines(
+        "Time without progress",
+        "s",
+        8,
+        {NAME: gauge("jitney_worker_without_progress_seconds", *BY, how="max")},
+        "Seconds since a worker that has a batch last finished one, made a step or sent a part. A line that rises is a "
+        "call of `predict` that hangs; it ends at `batch_timeout_s`.",
+    ),
+    lines(
         "Seconds for an item",
         "s",
         8,
@@ -181,6 +189,14 @@ MACHINE = [
         "limit.",
         bad=0.8,
         most=1,
+    ),
+    lines(
+        "Memory left",
+        "bytes",
+        8,
+        {"{{instance}}": gauge("jitney_available_memory_bytes", "instance", of=SERVERS)},
+        "Memory that processes of the machine, or of the front's container, can still take. Near 0 the kernel ends the "
+        "process that needs most: see “Memory of workers”.",
     ),
     lines(
         "Threads of the front",

@@ -180,6 +180,8 @@ metrics! {
     WORKER_BATCHES = "jitney_worker_batches_total", Kind::Counter, ["deployment", "replica"];
     /// Items that ended at a replica.
     WORKER_ITEMS = "jitney_worker_items_total", Kind::Counter, ["deployment", "replica"];
+    /// Seconds since a replica that has a batch last finished one, made a step or sent a part of an answer; 0 if it has no batch.
+    WORKER_WITHOUT_PROGRESS = "jitney_worker_without_progress_seconds", Kind::Level, ["deployment", "replica"];
     /// Seconds of CPU time that the workers of a replica took; only of workers on the front's machine.
     WORKER_CPU = "jitney_worker_cpu_seconds_total", Kind::Total, ["deployment", "replica"];
     /// Bytes of memory of a replica's worker, shared pages included; only of workers on the front's machine.
@@ -229,6 +231,8 @@ metrics! {
     PROCESS_MAX_FDS = "process_max_fds", Kind::Gauge, [];
     /// When the front was started, in seconds since 1970.
     PROCESS_STARTED = "process_start_time_seconds", Kind::Level, [];
+    /// Bytes of memory that processes of the front's machine, or of its container, can still take.
+    AVAILABLE_MEMORY = "jitney_available_memory_bytes", Kind::Gauge, [];
     /// Traces that were kept to be sent, by how that ended: the collector took them, there was no room, or it did not take them.
     TRACES = "jitney_traces_total", Kind::Counter, ["end"];
 }

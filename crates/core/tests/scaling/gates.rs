@@ -1,8 +1,8 @@
 //! What the rule must do and must not do, whatever it costs.
 
 use crate::rules::Ours;
-use crate::scenarios::{SLOW, Shape, scenario};
-use crate::world::{Run, Scenario, Service, run};
+use crate::scenarios::{SLOW, SMALL, Shape, scenario};
+use crate::world::{Retry, Run, Scenario, Service, run};
 
 fn ours(scenario: &Scenario) -> Run {
     run(scenario, &mut Ours::new(scenario))
@@ -24,9 +24,9 @@ fn last(run: &Run) -> u32 {
 #[test]
 fn steady_traffic_makes_no_replica_come_or_go() {
     let mut all = 0;
-    for load in [0.1, 0.9, 3.7, 20.0] {
+    for (load, service) in [(0.1, SLOW), (0.9, SLOW), (3.7, SLOW), (20.0, SLOW), (40.0, SMALL)] {
         for seed in 31..34 {
-            let run = ours(&scenario("steady", SLOW, Shape::Steady(load), 1200.0, 2.0, seed));
+            let run = ours(&scenario("steady", service, Shape::Steady(load), 1200.0, 2.0, seed));
             let changes = later(&run).windows(2).filter(|pair| pair[0] != pair[1]).count();
             // One may come and go where the load is on the edge of a whole number.
             assert!(changes <= 2, "load {load}, seed {seed}: {changes} changes");
@@ -34,7 +34,7 @@ fn steady_traffic_makes_no_replica_come_or_go() {
             assert!(run.late_share() < 0.01, "load {load}, seed {seed}: {:.3} late", run.late_share());
         }
     }
-    assert!(all <= 3, "{all} changes in three hours");
+    assert!(all <= 3, "{all} changes in four hours");
 }
 
 #[test]
@@ -112,7 +112,16 @@ fn starts_that_take_longer_make_replicas_stay_longer() {
 #[test]
 fn clients_that_come_again_after_a_refusal_do_not_hold_replicas() {
     let spike = scenario("spikes", SLOW, Shape::Spike(1.5, 5.0, 60.0), 3000.0, 10.0, 71);
-    let patient = ours(&Scenario { retries: 0, ..spike.clone() });
-    let stubborn = ours(&Scenario { retries: 5, ..spike });
+    let patient = ours(&Scenario { retry: Retry::Never, ..spike.clone() });
+    let stubborn = ours(&Scenario { retry: Retry::After(1.0, 5), ..spike });
     assert!(stubborn.cost <= 1.5 * patient.cost, "{:.0} and {:.0} replica-seconds", stubborn.cost, patient.cost);
+}
+
+#[test]
+fn no_replica_goes_at_the_moment_at_which_traffic_comes_back() {
+    // Replicas stay for 62 s, and each pause takes 60 s.
+    for seed in 73..76 {
+        let run = ours(&scenario("on and off", SLOW, Shape::OnOff(1.2, 60.0), 3600.0, 15.5, seed));
+        assert_eq!(run.starts, 0, "seed {seed}: in 30 pauses");
+    }
 }

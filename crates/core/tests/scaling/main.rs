@@ -4,7 +4,10 @@
 
 #![expect(clippy::print_stdout, reason = "tables for people")]
 
+mod chain;
 mod gates;
+mod oracle;
+mod pool;
 #[path = "../batching/random.rs"]
 mod random;
 mod rules;

@@ -1,7 +1,7 @@
 //! What is simulated: traffic of many shapes, by name or drawn at random.
 
 use crate::random::Random;
-use crate::world::{Scenario, Service};
+use crate::world::{Retry, Scenario, Service};
 use std::f64::consts::TAU;
 use std::rc::Rc;
 
@@ -22,8 +22,8 @@ pub(crate) enum Shape {
     Bursts(f64, f64, f64),
 }
 
-/// Times of arrivals.
-fn arrivals(shape: Shape, rate_of_replica: f64, end: f64, random: &mut Random) -> Rc<[f64]> {
+/// Times of arrivals, and the load of each half a second.
+fn arrivals(shape: Shape, rate_of_replica: f64, end: f64, random: &mut Random) -> (Rc<[f64]>, Rc<[f64]>) {
     let mut turns = Vec::new();
     if let Shape::Bursts(.., mean) = shape {
         let mut at = 0.0;
@@ -57,8 +57,9 @@ fn arrivals(shape: Shape, rate_of_replica: f64, end: f64, random: &mut Random) -
         }
     };
     // The rate changes at most every half a second.
-    let (mut all, mut from) = (Vec::new(), 0.0);
+    let (mut all, mut loads, mut from) = (Vec::new(), Vec::new(), 0.0);
     while from < end {
+        loads.push(load(from));
         let rate = load(from) * rate_of_replica;
         let mut at = from;
         if rate > 0.0 {
@@ -70,15 +71,18 @@ fn arrivals(shape: Shape, rate_of_replica: f64, end: f64, random: &mut Random) -
         }
         from += 0.5;
     }
-    all.into()
+    (all.into(), loads.into())
 }
 
 /// The model of the trial: 267 items/s in batches of 32, scaled to a quarter of the speed so that fewer requests are needed.
 pub(crate) const SLOW: Service = Service { a: 0.16, b: 0.01, most: 32, cv: 0.0, drift: (f64::INFINITY, 1.0) };
 
+/// The same with smaller batches: a replica answers 17 items/s, so that fewer requests are needed.
+pub(crate) const SMALL: Service = Service { a: 0.16, b: 0.04, most: 8, cv: 0.0, drift: (f64::INFINITY, 1.0) };
+
 pub(crate) fn scenario(name: &str, service: Service, shape: Shape, end: f64, start: f64, seed: u64) -> Scenario {
     let mut random = Random(seed);
-    let arrivals = arrivals(shape, service.rate(), end, &mut random);
+    let (arrivals, loads) = arrivals(shape, service.rate(), end, &mut random);
     let early = arrivals.iter().take_while(|&&at| at < 10.0).count() as f64 / 10.0 / service.rate();
     Scenario {
         name: format!("{name}, start {start:.0} s"),
@@ -86,13 +90,14 @@ pub(crate) fn scenario(name: &str, service: Service, shape: Shape, end: f64, sta
         target: 4.0 * service.seconds(service.most),
         start: (start, f64::INFINITY, start),
         arrivals,
+        loads,
         end,
         min: 1,
         max: 200,
         begins_with: ((1.1 * early).ceil() as u32).max(1),
         places: u32::MAX,
         dies_every: f64::INFINITY,
-        retries: 0,
+        retry: Retry::Never,
         seed,
     }
 }
@@ -109,6 +114,30 @@ pub(crate) fn known(start: f64, seed: u64) -> Vec<Scenario> {
         of("ramp, plateau, drop", Shape::Ramp(9.3, 600.0), 3600.0),
         Scenario { min: 0, ..of("on and off, 10 min", Shape::OnOff(3.0, 600.0), 4800.0) },
         of("bursts of 20 s", Shape::Bursts(1.5, 4.5, 20.0), 3600.0),
+    ]
+}
+
+/// A day. Its model takes 6 s for two items, so that a day has 120,000 requests.
+pub(crate) fn day(start: f64, seed: u64) -> Scenario {
+    const DAY: f64 = 24.0 * 3600.0;
+    let service = Service { a: 2.0, b: 2.0, most: 2, cv: 0.1, drift: (f64::INFINITY, 1.0) };
+    scenario("daily, 24 h", service, Shape::Daily(0.75, 7.5, DAY), DAY, start, seed)
+}
+
+/// Starts and batches that take twice as long from half of the time on, too few places, replicas that die, clients that come
+/// again.
+pub(crate) fn changing(seed: u64) -> Vec<Scenario> {
+    let of = |name: &str, shape| scenario(name, SMALL, shape, 2400.0, 30.0, seed);
+    let spikes = |name: &str| of(name, Shape::Spike(1.5, 5.0, 120.0));
+    let bursts = |name: &str| of(name, Shape::Bursts(1.5, 4.5, 60.0));
+    let half_as_fast = Service { drift: (1200.0, 2.0), ..SMALL };
+    vec![
+        Scenario { start: (30.0, 1200.0, 60.0), ..spikes("spikes, starts take twice as long") },
+        scenario("steady, batches take twice as long", half_as_fast, Shape::Steady(3.7), 2400.0, 30.0, seed),
+        Scenario { places: 5, ..spikes("spikes, 5 places") },
+        Scenario { dies_every: 60.0, ..bursts("bursts, one dies each minute") },
+        Scenario { retry: Retry::Obeying(5), ..spikes("spikes, clients obey Retry-After") },
+        Scenario { retry: Retry::After(0.2, 10), ..spikes("spikes, clients come again after 0.2 s") },
     ]
 }
 
@@ -136,9 +165,9 @@ pub(crate) fn drawn(seed: u64) -> Scenario {
     // As many requests as can be simulated for all settings.
     let end = (60_000.0 / (load * service.rate())).clamp(1200.0, 5400.0);
     let target = random.between(2.0, 6.0) * full;
-    let retries = if random.unit() < 0.3 { 3 } else { 0 };
+    let retry = if random.unit() < 0.3 { Retry::After(1.0, 3) } else { Retry::Never };
     let name = format!(
         "{seed} {kind}, load {load:.1} x{times:.1} {length:.0} s, batch {most} {full:.2} s, target {target:.2} s"
     );
-    Scenario { target, retries, ..scenario(&name, service, traffic, end, start, seed + 1) }
+    Scenario { target, retry, ..scenario(&name, service, traffic, end, start, seed + 1) }
 }

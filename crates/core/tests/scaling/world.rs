@@ -3,7 +3,7 @@
 use crate::random::Random;
 use jitney_core::learn::batch_cost::BatchCost;
 use jitney_core::learn::cost_model::CostModel;
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,6 +29,16 @@ impl Service {
     }
 }
 
+/// What a client does that was refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Retry {
+    Never,
+    /// It comes again after so many seconds, at most so many times.
+    After(f64, u32),
+    /// It comes again when the refusal says (`Retry-After`), at most so many times.
+    Obeying(u32),
+}
+
 /// What is simulated.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -38,6 +48,8 @@ pub(crate) struct Scenario {
     /// A start takes the first, and from the second on the third.
     pub(crate) start: (f64, f64, f64),
     pub(crate) arrivals: Rc<[f64]>,
+    /// The load of each half a second, in replicas at full batches.
+    pub(crate) loads: Rc<[f64]>,
     pub(crate) end: f64,
     pub(crate) min: u32,
     pub(crate) max: u32,
@@ -46,8 +58,7 @@ pub(crate) struct Scenario {
     pub(crate) places: u32,
     /// A replica dies every so many seconds.
     pub(crate) dies_every: f64,
-    /// A client that is refused comes back after a second, so many times.
-    pub(crate) retries: u32,
+    pub(crate) retry: Retry,
     pub(crate) seed: u64,
 }
 
@@ -83,8 +94,9 @@ pub(crate) struct Run {
     pub(crate) late: usize,
     pub(crate) requests: usize,
     pub(crate) starts: u32,
-    /// What was wanted, each second.
+    /// What was wanted, and what was up, each second.
     pub(crate) wanted: Vec<u32>,
+    pub(crate) up: Vec<u32>,
     /// When the first request was answered.
     pub(crate) first_answer: Option<f64>,
 }
@@ -95,22 +107,63 @@ impl Run {
     }
 }
 
+/// A run is of no use when it costs more than `cost` and is late more often than `late`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) cost: f64,
+    pub(crate) late: usize,
+    /// It is of no use either when it costs more than this.
+    pub(crate) most_cost: f64,
+}
+
+/// A time that can be compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Instant(pub(crate) f64);
+
+impl Eq for Instant {}
+
+impl PartialOrd for Instant {
+    fn partial_cmp(&self, other: &Instant) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Instant {
+    fn cmp(&self, other: &Instant) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
 /// A number that orders times.
 fn key(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }
 
-struct World<'a> {
+/// One deployment. A driver asks for the next event, and goes on to it.
+pub(crate) struct World<'a> {
     scenario: &'a Scenario,
     random: Random,
     now: f64,
+    next_tick: f64,
+    next_death: f64,
     cost_model: CostModel,
-    /// When it came, and how often it was refused.
-    waiting: VecDeque<(f64, u32)>,
-    returns: VecDeque<(f64, u32)>,
+    /// When each came first.
+    waiting: VecDeque<f64>,
+    /// Refused clients: when each comes again, when it came first, how often it was refused.
+    returns: BinaryHeap<Reverse<(Instant, Instant, u32)>>,
+    /// Items that another deployment sends: when each comes, and when its request came. They are not refused.
+    pub(crate) inflow: BinaryHeap<Reverse<(Instant, Instant)>>,
+    /// The end of each item and when its request came, where another deployment gets it.
+    pub(crate) answers: Option<Vec<(Instant, Instant)>>,
+    /// An answer is late after so many seconds.
+    pub(crate) late_after: f64,
+    /// Whether the deployment that gets the answers would refuse them: then clients are refused here.
+    pub(crate) is_blocked: bool,
+    /// Clients that were refused so.
+    pub(crate) blocked: u64,
     next_arrival: usize,
-    arrived: u64,
-    refused: u64,
+    pub(crate) arrived: u64,
+    pub(crate) refused: u64,
     /// End, items, what it took.
     busy: BinaryHeap<Reverse<(u64, usize, u64)>>,
     running: usize,
@@ -120,44 +173,101 @@ struct World<'a> {
     /// When each was asked for, and when it is there.
     starting: VecDeque<(f64, f64)>,
     without_place: u32,
+    wanted: u32,
     started: Vec<f64>,
     run: Run,
 }
 
 pub(crate) fn run(scenario: &Scenario, rule: &mut dyn Rule) -> Run {
-    let mut world = World {
-        scenario,
-        random: Random(scenario.seed),
-        now: 0.0,
-        cost_model: CostModel::default(),
-        waiting: VecDeque::new(),
-        returns: VecDeque::new(),
-        next_arrival: 0,
-        arrived: 0,
-        refused: 0,
-        busy: BinaryHeap::new(),
-        running: 0,
-        up: scenario.begins_with,
-        idle: scenario.begins_with,
-        retiring: 0,
-        starting: VecDeque::new(),
-        without_place: 0,
-        started: vec![scenario.start.0],
-        run: Run::default(),
-    };
-    // The first replica measures batches before it is ready.
-    for size in std::iter::successors(Some(1), |size| Some(size * 2)).take_while(|&size| size <= scenario.service.most)
-    {
-        for _ in 0..2 {
-            let seconds = world.sample(size);
-            world.cost_model.learn(BatchCost::alike(size, 1), Duration::from_secs_f64(seconds));
-        }
-    }
-    world.work(rule);
-    world.run
+    let all = Limits { cost: f64::INFINITY, late: usize::MAX, most_cost: f64::INFINITY };
+    run_within(scenario, rule, all).expect("it is within all limits")
 }
 
-impl World<'_> {
+/// `None` as soon as it is of no use.
+pub(crate) fn run_within(scenario: &Scenario, rule: &mut dyn Rule, limits: Limits) -> Option<Run> {
+    let mut world = World::new(scenario);
+    while world.now < scenario.end {
+        if world.advance(world.next()) {
+            let wanted = world.wanted(rule);
+            world.allot(wanted.min(scenario.places));
+            let Run { cost, late, .. } = world.run;
+            if cost > limits.cost && (late > limits.late || cost > limits.most_cost) {
+                return None;
+            }
+        }
+        world.launch();
+    }
+    Some(world.end())
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(scenario: &'a Scenario) -> World<'a> {
+        let mut world = World {
+            scenario,
+            random: Random(scenario.seed),
+            now: 0.0,
+            next_tick: 0.0,
+            next_death: scenario.dies_every,
+            cost_model: CostModel::default(),
+            waiting: VecDeque::new(),
+            returns: BinaryHeap::new(),
+            inflow: BinaryHeap::new(),
+            answers: None,
+            late_after: scenario.target,
+            is_blocked: false,
+            blocked: 0,
+            next_arrival: 0,
+            arrived: 0,
+            refused: 0,
+            busy: BinaryHeap::new(),
+            running: 0,
+            up: scenario.begins_with,
+            idle: scenario.begins_with,
+            retiring: 0,
+            starting: VecDeque::new(),
+            without_place: 0,
+            wanted: scenario.begins_with,
+            started: vec![scenario.start.0],
+            run: Run::default(),
+        };
+        // The first replica measures batches before it is ready.
+        let most = scenario.service.most;
+        for size in std::iter::successors(Some(1), |size| Some(size * 2)).take_while(|&size| size <= most) {
+            for _ in 0..2 {
+                let seconds = world.sample(size);
+                world.cost_model.learn(BatchCost::alike(size, 1), Duration::from_secs_f64(seconds));
+            }
+        }
+        world
+    }
+
+    /// Replicas that it has, those that start and those that end included.
+    pub(crate) fn has(&self) -> u32 {
+        self.up + self.starting.len() as u32
+    }
+
+    /// Replica-seconds until now.
+    pub(crate) fn cost(&self) -> f64 {
+        self.run.cost
+    }
+
+    /// Replicas that work.
+    fn working(&self) -> u32 {
+        self.up - self.retiring
+    }
+
+    /// Replicas that work or start.
+    pub(crate) fn staying(&self) -> u32 {
+        self.working() + self.starting.len() as u32
+    }
+
+    /// The result, when the driver has come to the end.
+    pub(crate) fn end(mut self) -> Run {
+        self.run.late += self.waiting.len() + self.returns.len();
+        self.run.requests = self.scenario.arrivals.len();
+        self.run
+    }
+
     fn sample(&mut self, items: usize) -> f64 {
         let service = self.scenario.service;
         let drift = if self.now >= service.drift.0 { service.drift.1 } else { 1.0 };
@@ -165,77 +275,95 @@ impl World<'_> {
         service.seconds(items) * drift * noise
     }
 
-    fn work(&mut self, rule: &mut dyn Rule) {
-        let (mut next_tick, mut next_death) = (0.0, self.scenario.dies_every);
-        while self.now < self.scenario.end {
-            let mut next: f64 = f64::min(next_tick, next_death);
-            if let Some(&Reverse((end, ..))) = self.busy.peek() {
-                next = next.min(end as f64 * 1e-9);
-            }
-            if let Some(&(_, at)) = self.starting.front() {
-                next = next.min(at);
-            }
-            if self.idle > 0 && self.up > 0 {
-                next = next.min(self.scenario.arrivals.get(self.next_arrival).copied().unwrap_or(f64::INFINITY));
-                next = next.min(self.returns.front().map_or(f64::INFINITY, |&(at, _)| at));
-            }
-            let next = next.max(self.now);
-            self.run.cost += (f64::from(self.up) + self.starting.len() as f64) * (next - self.now);
-            self.now = next;
-            self.arrive();
-            self.finish();
-            while self.starting.front().is_some_and(|&(_, at)| at <= next) {
-                let (asked, _) = self.starting.pop_front().expect("there is one");
-                self.started.push(next - asked);
-                (self.up, self.idle) = (self.up + 1, self.idle + 1);
-            }
-            if next >= next_death {
-                next_death += self.scenario.dies_every;
-                if self.idle > 0 {
-                    (self.up, self.idle) = (self.up - 1, self.idle - 1);
-                    self.start_one();
-                }
-            }
-            if next >= next_tick {
-                next_tick += 1.0;
-                self.ask(rule);
-            }
-            self.launch();
+    /// When something happens next. What arrives while no replica is idle is taken in later.
+    pub(crate) fn next(&self) -> f64 {
+        let mut next = self.next_tick.min(self.next_death);
+        let mut at = |event: Option<f64>| next = next.min(event.unwrap_or(f64::INFINITY));
+        at(self.busy.peek().map(|&Reverse((end, ..))| end as f64 * 1e-9));
+        at(self.starting.front().map(|&(_, ready)| ready));
+        if self.idle > 0 {
+            at(self.scenario.arrivals.get(self.next_arrival).copied());
+            at(self.returns.peek().map(|Reverse((back, ..))| back.0));
+            at(self.inflow.peek().map(|Reverse((comes, _))| comes.0));
         }
-        self.run.late += self.waiting.len() + self.returns.len();
-        self.run.requests = self.scenario.arrivals.len();
+        next.max(self.now)
+    }
+
+    /// Goes on to this time. Returns whether the number of replicas is to be decided.
+    pub(crate) fn advance(&mut self, to: f64) -> bool {
+        self.run.cost += f64::from(self.has()) * (to - self.now);
+        self.now = to;
+        self.arrive();
+        self.finish();
+        while self.starting.front().is_some_and(|&(_, ready)| ready <= to) {
+            let (asked, _) = self.starting.pop_front().expect("there is one");
+            self.started.push(to - asked);
+            (self.up, self.idle) = (self.up + 1, self.idle + 1);
+        }
+        if to >= self.next_death {
+            self.next_death += self.scenario.dies_every;
+            if self.idle > 0 {
+                (self.up, self.idle) = (self.up - 1, self.idle - 1);
+                self.start_one();
+            }
+        }
+        let ticks = to >= self.next_tick;
+        self.next_tick += if ticks { 1.0 } else { 0.0 };
+        ticks
     }
 
     fn arrive(&mut self) {
         while let Some(&at) = self.scenario.arrivals.get(self.next_arrival).filter(|&&at| at <= self.now) {
             self.next_arrival += 1;
-            self.enter(at, 0);
+            self.enter(at, at, 0);
         }
-        while self.returns.front().is_some_and(|&(at, _)| at <= self.now) {
-            let (at, tries) = self.returns.pop_front().expect("there is one");
-            self.enter(at, tries);
+        let now = Instant(self.now);
+        while let Some(&Reverse((at, since, tries))) = self.returns.peek().filter(|Reverse((at, ..))| *at <= now) {
+            self.returns.pop();
+            self.enter(at.0, since.0, tries);
+        }
+        while let Some(&Reverse((_, since))) = self.inflow.peek().filter(|Reverse((at, _))| *at <= now) {
+            self.inflow.pop();
+            self.arrived += 1;
+            self.waiting.push_back(since.0);
         }
     }
 
-    /// Admission refuses what would be later than one and a half targets.
-    fn enter(&mut self, at: f64, tries: u32) {
-        self.arrived += 1;
+    /// What a full batch takes, and by how much what comes now would be later than one and a half targets.
+    fn excess(&self) -> (f64, f64) {
         let most = self.scenario.service.most;
         let full = self.cost_model.by_items().seconds(most);
         let batches = self.waiting.len() as f64 / most as f64 + 0.5;
-        let is_refused = if self.up == 0 {
-            self.waiting.len() >= 400
-        } else {
-            self.waiting.len() >= 8 && batches * full / f64::from(self.up) + full > 1.5 * self.scenario.target
-        };
-        self.refused += u64::from(is_refused);
-        if !is_refused {
-            self.waiting.push_back((at, tries));
-        } else if tries < self.scenario.retries {
-            self.returns.push_back((at + 1.0, tries + 1));
-        } else {
+        let latency = batches * full / f64::from(self.up.max(1)) + full;
+        (full, latency - 1.5 * self.scenario.target)
+    }
+
+    /// Whether admission would refuse what comes now.
+    pub(crate) fn is_full(&self) -> bool {
+        let waiting = self.waiting.len();
+        if self.up == 0 { waiting >= 400 } else { waiting >= 8 && self.excess().1 > 0.0 }
+    }
+
+    fn enter(&mut self, at: f64, since: f64, tries: u32) {
+        if self.is_blocked {
+            self.blocked += 1;
             self.run.late += 1;
+            return;
         }
+        self.arrived += 1;
+        if !self.is_full() {
+            return self.waiting.push_back(since);
+        }
+        self.refused += 1;
+        let again = match self.scenario.retry {
+            Retry::After(wait, times) if tries < times => at + wait,
+            Retry::Obeying(times) if tries < times => {
+                let (full, excess) = self.excess();
+                at + (excess + full).ceil().clamp(1.0, 30.0)
+            }
+            _ => return self.run.late += 1,
+        };
+        self.returns.push(Reverse((Instant(again), Instant(since), tries + 1)));
     }
 
     fn finish(&mut self) {
@@ -261,27 +389,32 @@ impl World<'_> {
         self.run.starts += 1;
     }
 
-    fn ask(&mut self, rule: &mut dyn Rule) {
+    /// How many replicas the rule wants.
+    pub(crate) fn wanted(&mut self, rule: &mut dyn Rule) -> u32 {
         let (min, max) = (self.scenario.min, self.scenario.max);
-        let working = self.up - self.retiring;
         let seen = Seen {
             now: self.now,
             arrived: self.arrived,
             refused: self.refused,
             waiting: self.waiting.len(),
             ongoing: self.waiting.len() + self.running,
-            up: working,
+            up: self.working(),
             starting: self.starting.len() as u32 + self.without_place,
             without_place: self.without_place,
             cost_model: &self.cost_model,
             oldest_start: self.starting.front().map(|&(asked, _)| self.now - asked),
             started: &mut self.started,
         };
-        let wanted = rule.wanted(seen).clamp(min, max);
-        self.run.wanted.push(wanted);
-        let places = wanted.min(self.scenario.places);
-        self.without_place = wanted - places;
-        let have = working + self.starting.len() as u32;
+        self.wanted = rule.wanted(seen).clamp(min, max);
+        self.run.wanted.push(self.wanted);
+        self.run.up.push(self.working());
+        self.wanted
+    }
+
+    /// It may have so many replicas of those that it wants.
+    pub(crate) fn allot(&mut self, places: u32) {
+        self.without_place = self.wanted - places;
+        let have = self.staying();
         for _ in have..places {
             if self.retiring > 0 { self.retiring -= 1 } else { self.start_one() }
         }
@@ -295,16 +428,18 @@ impl World<'_> {
         }
     }
 
-    fn launch(&mut self) {
+    pub(crate) fn launch(&mut self) {
         while self.idle > 0 && !self.waiting.is_empty() {
             let share = self.waiting.len().div_ceil(self.idle as usize);
             let items = share.clamp(1, self.scenario.service.most);
             self.idle -= 1;
             let seconds = self.sample(items);
             let end = self.now + seconds;
-            for (at, tries) in self.waiting.drain(..items) {
-                let since = at - f64::from(tries);
-                self.run.late += usize::from(end - since > self.scenario.target);
+            for since in self.waiting.drain(..items) {
+                self.run.late += usize::from(end - since > self.late_after);
+                if let Some(answers) = &mut self.answers {
+                    answers.push((Instant(end), Instant(since)));
+                }
             }
             self.busy.push(Reverse((key(end).max(key(self.now) + 1), items, key(seconds))));
             self.running += items;

@@ -39,14 +39,18 @@ fn a_machine_that_goes_silent_costs_no_item_and_no_innocent() {
     }
 }
 
+/// 4 replicas, and so many more that join within 100 ms after a second, and leave within 100 ms after three.
+fn coming_and_leaving(count: u32) -> Vec<Kind> {
+    let within = |number: u32| 0.1 * f64::from(number) / f64::from(count);
+    let mut replicas = vec![kind(1.0); 4];
+    replicas.extend((0..count).map(|n| Kind { up: 1.0 + within(n), leaves: 3.0 + within(n), ..kind(1.0) }));
+    replicas
+}
+
 #[test]
 fn replicas_that_join_and_leave_within_a_moment_cost_as_much_each_as_few_do() {
     let steps = |count: u32| {
-        let within = |number: u32| 0.1 * f64::from(number) / f64::from(count);
-        let mut replicas = vec![kind(1.0); 4];
-        let coming = |n: u32| Kind { up: 1.0 + within(n), leaves: 3.0 + within(n), ..kind(1.0) };
-        replicas.extend((0..count).map(coming));
-        let scene = Scene { rate: 2000.0, ..Scene::new(replicas, 0.5, 10_000) };
+        let scene = Scene { rate: 2000.0, ..Scene::new(coming_and_leaving(count), 0.5, 10_000) };
         let story = run(&scene, 233);
         assert_eq!((story.twice, story.failed, story.suspects), (0, 0, 0));
         story.polls as f64
@@ -54,4 +58,27 @@ fn replicas_that_join_and_leave_within_a_moment_cost_as_much_each_as_few_do() {
     let (few, many) = (steps(10), steps(1000));
     eprintln!("{few} steps with 10 more replicas, {many} with 1000");
     assert!(many <= few + 2.0 * 4.0 * 1000.0 + 10_000.0, "each coming and each leaving is a few steps: {few} {many}");
+}
+
+#[test]
+fn admission_opens_and_closes_once_where_replicas_join_and_leave_within_a_moment() {
+    // Eight times what 4 replicas can answer, and a thirtieth of what 1,004 can.
+    let scene = Scene { rate: 20_000.0, has_door: true, ..Scene::new(coming_and_leaving(1000), 0.5, 100_000) };
+    let story = run(&scene, 239);
+    assert_eq!((story.twice, story.failed, story.suspects), (0, 0, 0));
+    let slot = |at: f64| (at / 0.02) as usize;
+    let mut is_closed = vec![false; slot(story.ended.min(4.9))];
+    for &at in &story.refused {
+        if let Some(closed) = is_closed.get_mut(slot(at)) {
+            *closed = true;
+        }
+    }
+    let changes: Vec<usize> = (1..is_closed.len()).filter(|&n| is_closed[n] != is_closed[n - 1]).collect();
+    eprintln!(
+        "{} refused; it closes, opens and closes at {:?} s",
+        story.refused.len(),
+        changes.iter().map(|&n| n as f64 * 0.02).collect::<Vec<_>>()
+    );
+    assert!(is_closed.last().is_some_and(|&closed| closed), "it is closed at the end");
+    assert_eq!(changes.len(), 3, "{changes:?}");
 }

@@ -62,6 +62,8 @@ pub(crate) struct Scene {
     pub(crate) cv: f64,
     /// The rule to compare with: all replicas are treated as equal.
     pub(crate) equal: bool,
+    /// Whether admission refuses what would wait for too long.
+    pub(crate) has_door: bool,
 }
 
 impl Scene {
@@ -69,7 +71,7 @@ impl Scene {
     pub(crate) fn new(replicas: Vec<Kind>, load: f64, items: usize) -> Scene {
         let power: f64 = replicas.iter().map(|replica| 1.0 / replica.factor).sum();
         let rate = load * power * MAX_BATCH as f64 / seconds(MAX_BATCH);
-        Scene { replicas, rate, items, cv: 0.1, equal: false }
+        Scene { replicas, rate, items, cv: 0.1, equal: false, has_door: false }
     }
 }
 
@@ -97,6 +99,8 @@ pub(crate) struct Story {
     /// Answers that the front got twice, and items that ended without an answer.
     pub(crate) twice: usize,
     pub(crate) failed: usize,
+    /// When admission refused an item.
+    pub(crate) refused: Vec<f64>,
     /// Batches of suspects.
     pub(crate) suspects: usize,
     /// When a replica was named as slow.
@@ -233,7 +237,7 @@ impl World {
             self.push(kind.leaves, Event::Leaves(id));
         }
         self.push(self.arrivals.clone().exponential(1.0 / self.scene.rate), Event::Arrive);
-        while self.story.answered.len() + self.story.failed < self.scene.items {
+        while self.story.answered.len() + self.story.failed + self.story.refused.len() < self.scene.items {
             let next = self.events.peek().map(|Reverse((at, ..))| *at);
             let wake = self.scheduler.next_wake().filter(|&wake| next.is_none_or(|at| wake < at));
             if let Some(wake) = wake {
@@ -285,7 +289,11 @@ impl World {
         self.is_answered.push(false);
         let (group, priority) = (GroupKey::default(), Priority::Normal);
         let item = NewItem { id, group, cost: 1, bytes: 1, priority, timeout: None, payload: Input };
-        assert!(self.scheduler.enter(time(self.now), item).is_ok(), "nothing is refused here");
+        if !self.scene.has_door {
+            assert!(self.scheduler.enter(time(self.now), item).is_ok(), "nothing is refused here");
+        } else if self.scheduler.submit(time(self.now), item).is_err() {
+            self.story.refused.push(self.now);
+        }
         if self.arrived.len() < self.scene.items {
             let at = self.now + self.arrivals.exponential(1.0 / self.scene.rate);
             self.push(at, Event::Arrive);

@@ -1,5 +1,6 @@
 //! The metrics table of `core`, made recordable. The type of a row says which kind of metric it is; labels are resolved once.
 
+pub(crate) mod exemplars;
 mod gpus;
 pub(crate) mod http_requests;
 mod of_models;
@@ -8,6 +9,7 @@ pub mod process_stats;
 pub mod workers;
 
 use crate::base::ledger::Account;
+use crate::base::telemetry::exemplars::Exemplars;
 use crate::base::telemetry::of_models::OfModels;
 use jitney_core::tables::metrics;
 use jitney_core::tables::metrics::{Kind, Metric};
@@ -18,7 +20,7 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 use rustc_hash::FxHashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Every metric of the table, registered.
 #[derive(Debug)]
@@ -32,6 +34,7 @@ pub struct Telemetry {
     /// Gauges that show what the ledger says when somebody looks.
     accounts: Mutex<Vec<(IntGauge, Account)>>,
     of_models: Mutex<OfModels>,
+    exemplars: Arc<Exemplars>,
 }
 
 impl Default for Telemetry {
@@ -52,6 +55,7 @@ impl Telemetry {
             histograms: FxHashMap::default(),
             accounts: Mutex::default(),
             of_models: Mutex::default(),
+            exemplars: Arc::default(),
         };
         for metric in metrics::ALL {
             telemetry.register(metric);
@@ -156,6 +160,11 @@ impl Telemetry {
     /// Adds what a model counted itself (JSON). An error says why something of it is left out; it is said once.
     pub fn measured(&self, deployment: &str, body: &[u8]) -> Result<(), String> {
         self.of_models.lock().unwrap_or_else(PoisonError::into_inner).add(deployment, body)
+    }
+
+    /// The traced requests that stand for others.
+    pub(crate) fn exemplars(&self) -> &Arc<Exemplars> {
+        &self.exemplars
     }
 
     /// Everything in the Prometheus text format.

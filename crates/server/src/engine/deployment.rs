@@ -121,7 +121,7 @@ impl Deployment {
 
     /// Runs one item. Dropping the future cancels it.
     pub async fn call(&self, call: Call) -> Answer {
-        open(self, call, &self.waiting).await.0
+        open(self, call, &self.waiting, Instant::now()).await.0
     }
 
     /// Hands an item to the engine. Its parts count in `unread`, if it is given. Dropping the guard cancels the item.
@@ -321,13 +321,14 @@ impl Deployment {
     }
 
     pub(super) fn answered(&self, started: Instant, outcome: Outcome, timing: Timing) -> Ticket {
-        let length = started.elapsed();
+        let now = Instant::now();
+        let length = now - started;
         self.seconds[outcome.ending() as usize].observe(length.as_secs_f64());
         if outcome == Outcome::Ok {
             self.published.live().durations.add(length);
         }
-        self.statistics.ended(outcome == Outcome::Ok, length, &timing);
-        self.outcomes.ended(outcome, timing)
+        self.statistics.ended(outcome == Outcome::Ok, now, length, &timing);
+        self.outcomes.ended(outcome, timing, Some(now))
     }
 
     /// A request that ended before the engine had it, e.g. because its body is malformed.
@@ -346,14 +347,15 @@ fn with_reply(call: Call, waiting: &Account, unread: Option<&UnreadParts>) -> (S
 }
 
 /// Like `Deployment::call`, for a protocol that may still fail to hand the answer over: the request ends with the ticket. The
-/// item counts in `waiting`, a part of the account of the deployment. The engine has the item when this returns, so the
-/// future that waits for the answer is small. A program owns the deployment that it calls, a protocol borrows it.
+/// item counts in `waiting`, a part of the account of the deployment. The time from `started` to its answer is that of the
+/// request. The engine has the item when this returns, so the future that waits for the answer is small. A program owns the
+/// deployment that it calls, a protocol borrows it.
 pub(super) fn open<D: Deref<Target = Deployment>>(
     deployment: D,
     call: Call,
     waiting: &Account,
+    started: Instant,
 ) -> impl Future<Output = (Answer, Ticket)> + use<D> {
-    let started = Instant::now();
     let (mut answer, guard) = deployment.begin(call, waiting, None);
     async move {
         let answer = answer.end().await;

@@ -23,6 +23,7 @@ use std::future::ready;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A message may have so many bytes more than its items. If it has more, the items are copied and the message is freed.
 const MOST_BESIDE_ITEMS: u64 = 1 << 20;
@@ -38,6 +39,8 @@ pub(crate) struct RequestItems {
     items: Items,
     /// Of the values of all items.
     bytes: u64,
+    /// When they had been decoded.
+    pub(crate) decoded: Instant,
     _held: Option<CountedBytes>,
 }
 
@@ -61,7 +64,7 @@ impl RequestItems {
         if (message as u64).saturating_sub(bytes) > MOST_BESIDE_ITEMS {
             items.iter_mut().flatten().for_each(Call::detach);
         }
-        Ok(RequestItems { items, bytes, _held: held })
+        Ok(RequestItems { items, bytes, decoded: Instant::now(), _held: held })
     }
 
     /// Those that can be computed.
@@ -89,7 +92,7 @@ pub(crate) fn run<'a, D: Deref<Target = Deployment> + Send + Sync + 'a>(
     request: RequestItems,
     ledger: Option<&Ledger>,
 ) -> impl Future<Output = RequestOutcomes> + Send + use<'a, D> {
-    let RequestItems { mut items, bytes, _held: held } = request;
+    let RequestItems { mut items, bytes, decoded, _held: held } = request;
     let waiting = match waiting(&deployment, ledger, items.len(), bytes) {
         Ok(waiting) => waiting,
         Err(failure) => {
@@ -100,7 +103,7 @@ pub(crate) fn run<'a, D: Deref<Target = Deployment> + Send + Sync + 'a>(
     if let [Ok(_)] = items[..]
         && let Some(Ok(call)) = items.pop()
     {
-        return Either::Left(open(deployment, call, &waiting).map(move |(answer, ticket)| {
+        return Either::Left(open(deployment, call, &waiting, decoded).map(move |(answer, ticket)| {
             drop(held);
             RequestOutcomes { answers: Ok(smallvec![answer]), ticket: ticket.of_items(1) }
         }));
@@ -137,7 +140,7 @@ fn open_parts_of(
     ledger: Option<&Ledger>,
     unread: &UnreadParts,
 ) -> Result<AnswerParts, Box<(Failure, Ticket)>> {
-    let RequestItems { items, bytes, _held: held } = request;
+    let RequestItems { items, bytes, _held: held, .. } = request;
     let count = count(&items);
     let entered = waiting(deployment, ledger, items.len(), bytes).and_then(|waiting| {
         let calls = items.into_iter().map(|item| item.map(|call| Call { streams: true, ..call }));

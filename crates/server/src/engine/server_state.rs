@@ -23,7 +23,7 @@ use jitney_core::tables::outcome::Outcome;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 
 /// The names of the protocols over HTTP, as the access log and the metrics have them.
@@ -44,8 +44,9 @@ pub struct ServerState {
     pub traces: Option<Arc<Tracer>>,
     /// All metrics.
     pub telemetry: Arc<Telemetry>,
-    /// When it was made.
+    /// When it was made, by the clock that people read and set, and by the one that only counts.
     pub created: SystemTime,
+    pub(crate) started: Instant,
     /// Requests over HTTP, by protocol and status.
     pub(crate) http_requests: HttpRequests,
     /// The memory that clients make the server hold.
@@ -92,6 +93,7 @@ impl ServerState {
             access_log: None,
             traces: None,
             created: SystemTime::now(),
+            started: Instant::now(),
             asking: OnceLock::new(),
             http_requests: HttpRequests::new(&telemetry, &PROTOCOLS),
             workers: Workers::default(),

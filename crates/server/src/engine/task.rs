@@ -204,7 +204,10 @@ impl Engine {
             Inbound::Batch(replica, BatchEvent::InputsAgain(batch, items)) => {
                 self.send_inputs(now, replica, batch, &items);
             }
-            Inbound::Batch(_, BatchEvent::Results(results)) => self.results(now, results),
+            Inbound::Batch(replica, BatchEvent::Results(results)) => {
+                self.published.live().progressed(replica);
+                self.results(now, results);
+            }
             Inbound::Batch(replica, BatchEvent::Step(step, results)) => self.stepped(now, replica, step, results),
             Inbound::Batch(replica, BatchEvent::Ended(end)) => self.batch_ended(now, replica, end),
             Inbound::Batch(replica, BatchEvent::Asks(frame, answers)) => self.asks(now, replica, &frame, &answers),

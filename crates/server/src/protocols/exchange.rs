@@ -279,7 +279,7 @@ impl Computing<'_> {
             if let Some(active) = self.active {
                 active.body_is_read();
             }
-            deployment.exchanged.received(self.began.elapsed());
+            deployment.exchanged.received(items.decoded - self.began);
             if let Some(form) = dialect.parts(head, &asked) {
                 let parts = self.in_parts(&deployment, items, has_own_timeout, form);
                 return parts.map(Answered::InParts).map_err(|refused| *refused);
@@ -287,7 +287,6 @@ impl Computing<'_> {
             request::run(&*deployment, items, Some(self.ledger))
         };
         let RequestOutcomes { answers, mut ticket } = running.await;
-        let computed = Instant::now();
         // Kept until the answer has been written: then its connection counts it.
         let mut _untaken = None;
         let writing = match self.presentable(answers) {
@@ -298,7 +297,7 @@ impl Computing<'_> {
             Err(failure) => Either::Right(ready(Err(failure))),
         };
         let written = writing.await;
-        deployment.exchanged.rendered(computed.elapsed());
+        ticket.answered.into_iter().for_each(|answered| deployment.exchanged.rendered(answered.elapsed()));
         match written {
             Ok(Written { output, outcome }) => {
                 ticket.set_outcome(outcome);

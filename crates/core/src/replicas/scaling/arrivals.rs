@@ -83,6 +83,15 @@ impl Arrivals {
         SHORT.into_iter().map(rate).fold(mean, f64::max)
     }
 
+    /// Arrivals per second in the last seconds, with what chance may have added: the largest of two short windows.
+    pub fn latest_rate(&self) -> f64 {
+        let rate = |&(over, _): &(usize, f64)| {
+            let (count, over_s) = self.count(0, over.min(self.seconds()));
+            (count + count.sqrt()) / over_s
+        };
+        if self.seconds() == 0 { 0.0 } else { SHORT[..2].iter().map(rate).fold(0.0, f64::max) }
+    }
+
     /// What is added to the rate until a replica that is asked for now is there, `ahead_s` seconds from now. A step does not
     /// go on: the smallest of three differences between four windows counts, and at most two of them contain a step.
     pub fn growth(&self, rate: f64, ahead_s: f64) -> f64 {
@@ -151,6 +160,13 @@ mod tests {
         assert!(over.rate() < 4.0, "{}", over.rate());
         let slow = arrivals((0..120).map(|second| u64::from(second % 4 == 0)));
         assert!((0.15..0.3).contains(&slow.rate()), "{}", slow.rate());
+    }
+
+    #[test]
+    fn traffic_that_comes_back_is_in_the_latest_rate_before_it_is_certain() {
+        let back = arrivals([100; 60].into_iter().chain([0; 60]).chain([100; 2]));
+        assert!(back.latest_rate() >= 100.0 && back.rate() < 80.0, "{} {}", back.latest_rate(), back.rate());
+        assert!(Arrivals::default().latest_rate() <= 0.0);
     }
 
     #[test]

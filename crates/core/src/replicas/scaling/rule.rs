@@ -124,6 +124,7 @@ impl Scaling {
         self.needs.retain(|&(ends, need)| ends > now && (need > reasons.needed || ends > until));
         self.needs.push_back((until, reasons.needed));
         let most = self.needs.iter().map(|&(_, need)| need).max().unwrap_or(0);
+        let most = most.max(self.still_used(&reasons));
         reasons.wanted = most.clamp(min, max);
         reasons.bound = match reasons.wanted {
             wanted if wanted < most => Some("max_replicas"),
@@ -132,6 +133,16 @@ impl Scaling {
         };
         self.wanted = reasons.wanted;
         reasons
+    }
+
+    /// Replicas that are not removed in this second, because the arrivals of the last seconds may need them: traffic that comes
+    /// back after a pause counts as needed only after some seconds.
+    fn still_used(&self, reasons: &Reasons) -> u32 {
+        if reasons.needed == 0 || reasons.items_per_s_of_a_replica <= 0.0 {
+            return 0;
+        }
+        let load = self.arrivals.latest_rate() / reasons.items_per_s_of_a_replica;
+        whole(load + reasons.spare).min(self.wanted)
     }
 
     /// What is needed now, whatever was needed before.
@@ -171,12 +182,16 @@ impl Scaling {
             reasons.backlog = batches.max(0.0) * seconds / start_s.max(TARGETS_OF_BACKLOG * target_s);
         }
         let replicas = reasons.load + reasons.spare + reasons.backlog;
-        let whole = |replicas: f64| ((replicas - 1e-9).ceil().clamp(0.0, 1e9) as u32).max(1);
         let with_doubt = whole(replicas + ERROR * reasons.load);
         // What is there is enough while it is enough without the doubt: a number on the edge does not go up and down.
         reasons.needed = if whole(replicas) > self.wanted { with_doubt } else { with_doubt.min(self.wanted) };
         reasons
     }
+}
+
+/// A whole number of replicas, at least one.
+fn whole(replicas: f64) -> u32 {
+    ((replicas - 1e-9).ceil().clamp(0.0, 1e9) as u32).max(1)
 }
 
 #[cfg(test)]

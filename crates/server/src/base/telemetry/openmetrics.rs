@@ -1,11 +1,14 @@
 //! The `OpenMetrics` text format, made from the Prometheus text format.
 
+use rustc_hash::FxHashMap;
+
 /// What scrapers ask for and what the answer is called.
 pub(crate) const MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The same metrics in the other format: a counter is named without `_total` where it is described, the bounds of
-/// buckets have a point, quotes in a help text are escaped, and the last line says that nothing is missing.
-pub(crate) fn from_prometheus(text: &str) -> String {
+/// buckets have a point, quotes in a help text are escaped, and the last line says that nothing is missing. `exemplars` is what
+/// stands behind samples, by their names and labels.
+pub(crate) fn from_prometheus(text: &str, exemplars: &FxHashMap<String, String>) -> String {
     let mut converted = String::with_capacity(text.len() + 64);
     for line in text.lines() {
         match line.strip_prefix("# ").and_then(|described| described.split_once(' ')) {
@@ -15,7 +18,11 @@ pub(crate) fn from_prometheus(text: &str) -> String {
                 let rest = if what == "HELP" { rest.replace('"', "\\\"") } else { rest.to_owned() };
                 converted.extend(["# ", what, " ", name, " ", &rest]);
             }
-            None => converted.push_str(&with_canonical_bound(line)),
+            None => {
+                converted.push_str(&with_canonical_bound(line));
+                let sample = line.rsplit_once(' ').map_or(line, |(sample, _)| sample);
+                exemplars.get(sample).into_iter().for_each(|exemplar| converted.push_str(exemplar));
+            }
         }
         converted.push('\n');
     }
@@ -43,6 +50,6 @@ mod tests {
         let expected = "# HELP a Some \\\"text\\\".\n# TYPE a counter\na_total{x=\"1\"} 3\n\
                         # TYPE b histogram\nb_bucket{x=\"y\",le=\"1.0\"} 2\nb_bucket{le=\"2.5\"} 2\n\
                         b_bucket{le=\"+Inf\"} 3\n# EOF\n";
-        assert_eq!(from_prometheus(text), expected);
+        assert_eq!(from_prometheus(text, &FxHashMap::default()), expected);
     }
 }

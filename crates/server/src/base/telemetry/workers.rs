@@ -163,9 +163,11 @@ fn show_front(telemetry: &Telemetry) {
         telemetry.gauge(metrics::PROCESS_THREADS, &[]).set(stats.threads as i64);
         telemetry.level(metrics::PROCESS_STARTED, &[]).set(stats.started_s);
     }
-    for (gauge, value) in
-        [(metrics::PROCESS_OPEN_FDS, process_stats::open_fds()), (metrics::PROCESS_MAX_FDS, process_stats::max_fds())]
-    {
+    for (gauge, value) in [
+        (metrics::PROCESS_OPEN_FDS, process_stats::open_fds()),
+        (metrics::PROCESS_MAX_FDS, process_stats::max_fds()),
+        (metrics::AVAILABLE_MEMORY, process_stats::available_bytes()),
+    ] {
         value.into_iter().for_each(|value| telemetry.gauge(gauge, &[]).set(i64::try_from(value).unwrap_or(i64::MAX)));
     }
 }

@@ -1,6 +1,7 @@
 //! Which requests are kept, and the way of the notes of those to the task that makes spans of them.
 
 use crate::base::telemetry::Telemetry;
+use crate::base::telemetry::exemplars::Exemplars;
 use crate::base::traces::context::{TraceContext, fresh, passable};
 use crate::base::traces::notes::{Finished, Keeper, Kept, RequestNotes, RequestTrace, Verdict};
 use crate::base::traces::otlp::exporter;
@@ -36,6 +37,7 @@ pub struct Tracer {
     /// The second in the upper half, and how many were kept afterwards in it.
     afterwards: AtomicU64,
     store: Arc<Mutex<Store>>,
+    exemplars: Arc<Exemplars>,
     /// Microseconds; see `Keeper::least_slow`.
     least_slow: AtomicU64,
     /// The second in which that began anew.
@@ -58,6 +60,7 @@ impl Tracer {
             recent: RwLock::default(),
             afterwards: AtomicU64::new(0),
             store,
+            exemplars: telemetry.exemplars().clone(),
             least_slow: AtomicU64::new(u64::MAX),
             renewed: AtomicU64::new(0),
         })
@@ -160,6 +163,8 @@ impl Keeper for Tracer {
         } else {
             return None;
         };
+        let ending = outcome.map(Outcome::ending);
+        ending.into_iter().for_each(|ending| self.exemplars.add(deployment, ending, request.context.trace, length));
         Some(Verdict { kept, is_logged: is_noteworthy && (is_fault || has_bound), usual })
     }
 

@@ -51,6 +51,12 @@ impl Demand {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Items were refused before the engine had them, because there were too few replicas.
+    pub(crate) fn turned_away(&self, items: usize) {
+        self.arrived(items);
+        self.refused();
+    }
+
     /// Items that have arrived, and items of them that were refused.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.0.arrived.load(Ordering::Relaxed), self.0.refused.load(Ordering::Relaxed))

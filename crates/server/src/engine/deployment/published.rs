@@ -63,8 +63,12 @@ impl Published {
 
     /// Says to the engine that a request was refused for its wait before the engine had it: this is overload as well.
     pub(crate) fn refused(&self) {
-        self.demand().arrived(1);
-        self.demand().refused();
+        self.demand().turned_away(1);
+        self.overloaded();
+    }
+
+    /// Says to the engine that a request was refused for its wait, which was counted already.
+    pub(crate) fn overloaded(&self) {
         self.0.has_refused.store(true, Ordering::Relaxed);
     }
 

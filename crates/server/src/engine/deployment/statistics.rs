@@ -3,7 +3,8 @@
 
 use crate::values::answer::Timing;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A number of requests, and the time that they took together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +36,8 @@ pub struct RequestTotals {
     pub batch: Tally,
     /// Of `success`: the time in `predict`.
     pub model: Tally,
-    /// When the last answer was given, in milliseconds since 1970; 0 if none was.
-    pub last_ms: u64,
+    /// When the last answer was given; `None` if none was.
+    pub last: Option<Instant>,
 }
 
 /// Counts the requests of one deployment.
@@ -44,9 +45,8 @@ pub struct RequestTotals {
 pub struct Statistics(Mutex<RequestTotals>);
 
 impl Statistics {
-    /// Counts a request that ended. `timing` is that of its slowest item.
-    pub fn ended(&self, is_ok: bool, length: Duration, timing: &Timing) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    /// Counts a request that ended now. `timing` is that of its slowest item.
+    pub fn ended(&self, is_ok: bool, now: Instant, length: Duration, timing: &Timing) {
         // One lock for all counts, so that a reader gets counts of one instant while requests end.
         let mut totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_ok {
@@ -57,7 +57,7 @@ impl Statistics {
         totals.queue.add(timing.queue);
         totals.batch.add(timing.batch);
         totals.model.add(timing.model);
-        totals.last_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        totals.last = Some(now);
     }
 
     /// All counts as of one instant.
@@ -78,7 +78,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
-                        statistics.ended(true, Duration::from_nanos(3), &Timing::default());
+                        statistics.ended(true, Instant::now(), Duration::from_nanos(3), &Timing::default());
                     }
                 });
             }

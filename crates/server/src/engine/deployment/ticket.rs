@@ -8,6 +8,7 @@ use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use prometheus::IntCounter;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// What stands for the deployment of a request that named none, or one that is not there. No deployment may have this name.
 pub const UNKNOWN: &str = "(unknown)";
@@ -39,11 +40,16 @@ impl OutcomeCounts {
 
     /// A request that ended before the engine had it, e.g. because its body is malformed.
     pub(crate) fn refuse(self: &Arc<OutcomeCounts>, outcome: Outcome) -> Ticket {
-        self.ended(outcome, Timing::default())
+        self.ended(outcome, Timing::default(), None)
     }
 
-    pub(super) fn ended(self: &Arc<OutcomeCounts>, outcome: Outcome, timing: Timing) -> Ticket {
-        Ticket { counts: self.clone(), outcome, items: 0, stream: None, timing }
+    pub(super) fn ended(
+        self: &Arc<OutcomeCounts>,
+        outcome: Outcome,
+        timing: Timing,
+        answered: Option<Instant>,
+    ) -> Ticket {
+        Ticket { counts: self.clone(), outcome, items: 0, stream: None, timing, answered }
     }
 
     /// A request that arrives.
@@ -88,6 +94,8 @@ pub struct Ticket {
     stream: Option<Arc<StreamMeters>>,
     /// Where the time of its slowest item went.
     pub timing: Timing,
+    /// When the engine had answered it; `None` if the engine never had it.
+    pub(crate) answered: Option<Instant>,
 }
 
 impl Ticket {

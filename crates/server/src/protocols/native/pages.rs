@@ -133,7 +133,8 @@ pub(crate) async fn metrics(state: &ServerState, headers: &HeaderMap) -> Reply {
     let text = offload::run(BLOCKS, || workers::text(&state.telemetry, &state.workers, &seen)).await;
     let accept = Accept::of(headers);
     if accept.quality("application/openmetrics-text") > accept.quality("text/plain") {
-        return reply(openmetrics::MEDIA, openmetrics::from_prometheus(&text).into_bytes());
+        let exemplars = state.telemetry.exemplars().by_sample();
+        return reply(openmetrics::MEDIA, openmetrics::from_prometheus(&text, &exemplars).into_bytes());
     }
     reply("text/plain; version=0.0.4; charset=utf-8", text.into_bytes())
 }

@@ -14,6 +14,8 @@ use crate::values::tensor::Dtype;
 use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
 
 /// What is said of a model's implementation where a name is asked for.
 const PLATFORM: &str = "jitney";
@@ -117,6 +119,12 @@ pub fn config(deployment: &Deployment) -> message::ModelConfig {
     }
 }
 
+/// Milliseconds since 1970 of an instant that has passed.
+fn unix_ms(at: Instant) -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(at.elapsed());
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// What a model has done since it was loaded.
 pub fn statistics(state: &ServerState, deployment: &Deployment) -> message::ModelStatistics {
     let totals = deployment.statistics().totals();
@@ -128,7 +136,7 @@ pub fn statistics(state: &ServerState, deployment: &Deployment) -> message::Mode
     message::ModelStatistics {
         name: deployment.manifest.name.clone(),
         version: deployment.version.clone(),
-        last_inference: totals.last_ms,
+        last_inference: totals.last.map_or(0, unix_ms),
         inference_count: batches.get_sample_sum() as u64,
         execution_count: batches.get_sample_count(),
         inference_stats: Some(message::InferStatistics {

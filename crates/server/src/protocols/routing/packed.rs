@@ -15,7 +15,7 @@ const WORK: usize = 2;
 /// Whether an answer may be compressed at all: a cheap look that most answers do not pass. A stream never does.
 /// `least` is `compress_from_bytes`.
 pub(crate) fn may_be(reply: &Reply, headers: &HeaderMap, least: u64) -> bool {
-    headers.contains_key(ACCEPT_ENCODING) && reply.body().len().is_some_and(|bytes| bytes >= least_of(reply, least))
+    reply.body().len().is_some_and(|bytes| bytes >= least_of(reply, least)) && headers.contains_key(ACCEPT_ENCODING)
 }
 
 /// The size from which on this answer is compressed.

@@ -65,7 +65,7 @@ pub(crate) struct ReplicaUse {
     /// Batches that it has now, and since when it has at least one.
     running: u32,
     since: Option<Instant>,
-    /// When its last batch ended, or the first one came.
+    /// When its last batch ended or had news, or the first one came.
     progressed: Option<Instant>,
 }
 
@@ -75,9 +75,14 @@ impl ReplicaUse {
         self.occupied + self.since.map_or(Duration::ZERO, |since| now - since)
     }
 
-    /// For how long no batch has ended although it has one.
+    /// For how long no batch has ended or had news, although it has one.
     pub(crate) fn silent_until(&self, now: Instant) -> Duration {
         self.progressed.filter(|_| self.since.is_some()).map_or(Duration::ZERO, |progressed| now - progressed)
+    }
+
+    /// Time in `predict` of all batches that have ended, and how many those are.
+    pub(crate) fn ended(&self) -> (Duration, u64) {
+        (self.predict, self.batches.saturating_sub(u64::from(self.running)))
     }
 
     fn release(&mut self, now: Instant) {
@@ -142,6 +147,13 @@ impl LiveRecord {
         if let Some(replica) = self.lock().replica(replica) {
             replica.predict += took;
             replica.steps = true;
+        }
+    }
+
+    /// A replica has reported something of the batches that it has: a part of an answer, or a step.
+    pub(crate) fn progressed(&self, replica: ReplicaId) {
+        if let Some(replica) = self.lock().replica(replica) {
+            replica.progressed = Some(Instant::now());
         }
     }
 

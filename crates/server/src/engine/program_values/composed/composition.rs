@@ -123,7 +123,10 @@ impl Inner {
             return Err(too_many(&self.name, running));
         }
         match &self.plan {
-            Plan::Chain(stages) => stages.iter().skip(1).try_for_each(check_later),
+            // The items would have come to every stage: the number of replicas of each follows what its clients want.
+            Plan::Chain(stages) => stages.iter().skip(1).try_for_each(check_later).inspect_err(|_| {
+                stages.iter().for_each(|stage| stage.published.demand().turned_away(items.len()));
+            }),
             Plan::Together(_) => Ok(()),
         }
     }

@@ -48,7 +48,7 @@ pub(super) fn check_later(stage: &Deployment) -> Result<(), Failure> {
     let (outcome, why) = if waiting >= room {
         (Outcome::QueueFull, "no more may wait (max_queued_items)")
     } else {
-        stage.published.refused();
+        stage.published.overloaded();
         (Outcome::WaitTooLong, "longer than a request may wait (max_wait_s)")
     };
     let detail = format!("{name}: {waiting} items wait for it: {why}; come back later");

@@ -98,6 +98,25 @@ fn bytes(call: &Call) -> &Bytes {
     &call.parts[0].data.0[0]
 }
 
+#[tokio::test]
+async fn items_that_are_refused_because_of_a_later_stage_count_as_arrivals_of_every_stage() {
+    let mut rig = Rig::default();
+    let (mut first, _second) = (rig.model("first"), rig.model("second"));
+    let chain = rig.chain("chain", &["first", "second"]);
+    rig.known["second"].published.set_most_waiting(0);
+    let refused = chain.begin_each(vec![call("one"), call("two")], false);
+    for (mut answer, guard) in refused {
+        guard.disarm();
+        assert_eq!(answer.end().await.outcome(), Outcome::WaitTooLong);
+    }
+    assert!(first.try_recv().is_err(), "no stage has begun");
+    for name in ["first", "second"] {
+        let (arrived, refused) = rig.known[name].published.demand().counts();
+        assert!(arrived == 2 && refused > 0, "{name}: {arrived} arrived, {refused} refused");
+    }
+    assert!(rig.known["second"].published.take_refused() && !rig.known["first"].published.take_refused());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_later_stage_gets_the_same_bytes_the_rest_of_the_time_and_the_rank() {
     let mut rig = Rig::default();

@@ -12,6 +12,13 @@ use tokio::time::Instant;
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 /// Fewer answers than this say nothing about what is usual.
 const ENOUGH: u64 = 20;
+/// A batch that has had no news for so many times its usual time hangs, if that is so many seconds.
+const HANGS_AFTER: f64 = 10.0;
+const HANGS_AFTER_S: f64 = 10.0;
+/// A model that takes so many times as long as before is slow, if that is so many milliseconds more, and so many batches show it.
+const SLOWER: f64 = 3.0;
+const NOTABLE_MS: f64 = 10.0;
+const FEWEST_BATCHES: u64 = 3;
 
 /// What was sampled of one deployment.
 #[derive(Debug, Default)]
@@ -36,6 +43,21 @@ pub(crate) struct Look {
 pub(crate) struct ReplicaTimes {
     pub(crate) predict_s: f64,
     pub(crate) occupied_s: f64,
+    /// For how long its batches have had no news.
+    pub(crate) silent_s: f64,
+    /// Of the batches that have ended: seconds in `predict`, and how many there were.
+    ended: (f64, u64),
+    /// Its batches are open sets, which say nothing about durations.
+    steps: bool,
+}
+
+/// A model that takes longer than before: milliseconds of a batch in `predict`, and bytes of an item.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slower {
+    pub(crate) now_ms: f64,
+    pub(crate) usual_ms: f64,
+    pub(crate) bytes: u64,
+    pub(crate) usual_bytes: u64,
 }
 
 impl ReplicaTimes {
@@ -43,7 +65,14 @@ impl ReplicaTimes {
         let occupied = used.occupied_until(now);
         // A batch that has run for long counts before its end: until then its time in `predict` is not known.
         let open = if used.steps { Duration::ZERO } else { used.silent_until(now).saturating_sub(EVERY) };
-        ReplicaTimes { predict_s: (used.predict + open).as_secs_f64(), occupied_s: occupied.as_secs_f64() }
+        let (predict, ended) = used.ended();
+        ReplicaTimes {
+            predict_s: (used.predict + open).as_secs_f64(),
+            occupied_s: occupied.as_secs_f64(),
+            silent_s: used.silent_until(now).as_secs_f64(),
+            ended: (predict.as_secs_f64(), ended),
+            steps: used.steps,
+        }
     }
 }
 
@@ -89,6 +118,44 @@ impl Sampled {
         (length_s > 0.0).then(|| ReplicaTimes {
             predict_s: share(now.predict_s, before.predict_s),
             occupied_s: share(now.occupied_s, before.occupied_s),
+            ..*now
+        })
+    }
+
+    /// The replica whose batches have had no news for longest, and for how many seconds, if that is notable: ten times as long as
+    /// a batch takes, or half of `timeout_s` if none has ended.
+    pub(crate) fn hanging(&self, timeout_s: f64) -> Option<(u32, f64)> {
+        let replicas = &self.looks.back()?.replicas;
+        let (seconds, ended) = replicas
+            .values()
+            .fold((0.0, 0), |(seconds, count), replica| (seconds + replica.ended.0, count + replica.ended.1));
+        let longest = if ended == 0 { timeout_s / 2.0 } else { HANGS_AFTER * seconds / ended as f64 };
+        let silent = replicas.iter().map(|(&number, replica)| (number, replica.silent_s));
+        let (number, silent_s) = silent.max_by(|one, other| one.1.total_cmp(&other.1))?;
+        (silent_s >= longest.max(HANGS_AFTER_S)).then_some((number, silent_s))
+    }
+
+    /// How slow the model has become, if both a batch and an item take `SLOWER` times as long as in the minutes before. Batches that are only larger
+    /// or only smaller do not count.
+    pub(crate) fn slower(&self) -> Option<Slower> {
+        if self.looks.back()?.replicas.values().any(|replica| replica.steps) {
+            return None;
+        }
+        let now = self.ring.sum(JUDGED).1;
+        let usual = self.ring.sum(KEPT).1.since(&now);
+        if now.batches() < FEWEST_BATCHES || usual.batches() < ENOUGH {
+            return None;
+        }
+        let batch_ms = |totals: &Totals| totals.predict_s * 1e3 / totals.batches() as f64;
+        let item_ms = |totals: &Totals| totals.predict_s * 1e3 / totals.items.max(1) as f64;
+        let (now_ms, usual_ms) = (batch_ms(&now), batch_ms(&usual));
+        let is_slower = now_ms >= SLOWER * usual_ms && item_ms(&now) >= SLOWER * item_ms(&usual);
+        let bytes = |totals: &Totals| totals.bytes / totals.items.max(1);
+        (is_slower && now_ms - usual_ms >= NOTABLE_MS).then(|| Slower {
+            now_ms,
+            usual_ms,
+            bytes: bytes(&now),
+            usual_bytes: bytes(&usual),
         })
     }
 
@@ -108,5 +175,51 @@ impl Sampled {
             },
             bytes: (sum.bytes as f64 / items) as u64,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples of a second each: batches of two items, their time in the model in all, and for how long replica 0 had no news.
+    fn sampled(seconds: &[(u64, f64, f64)]) -> Sampled {
+        let mut sampled = Sampled::default();
+        let (mut totals, mut ended) = (Totals::default(), 0);
+        let start = Instant::now();
+        for (place, &(batches, predict_s, silent_s)) in seconds.iter().enumerate() {
+            ended += batches;
+            totals.sizes[1] += batches;
+            totals.items += 2 * batches;
+            totals.predict_s += predict_s;
+            let times = ReplicaTimes { silent_s, ended: (totals.predict_s, ended), ..ReplicaTimes::default() };
+            let look = Look {
+                at: start + EVERY * place as u32,
+                totals: totals.clone(),
+                outcomes: Vec::new(),
+                replicas: BTreeMap::from([(0, times)]),
+            };
+            sampled.add(look, |length_s, new| Point { length_s, new, ..Point::default() });
+        }
+        sampled
+    }
+
+    #[test]
+    fn a_model_is_slower_if_batches_and_items_take_longer_than_in_the_minutes_before() {
+        let usual = [(20, 0.4, 0.0); 60];
+        assert!(sampled(&usual).slower().is_none());
+        let slower = sampled(&[&usual[..], &[(4, 0.8, 0.0); 10]].concat()).slower().unwrap();
+        assert!((slower.now_ms - 200.0).abs() < 1.0 && (slower.usual_ms - 20.0).abs() < 1.0, "{slower:?}");
+        assert!(sampled(&[(4, 0.8, 0.0); 15]).slower().is_none(), "it was never quicker");
+    }
+
+    #[test]
+    fn a_batch_hangs_if_it_takes_ten_times_as_long_as_others_and_ten_seconds() {
+        let hanging = |silent_s| sampled(&[(20, 0.4, 0.0), (20, 0.4, silent_s)]).hanging(60.0);
+        assert_eq!((hanging(9.0), hanging(11.0)), (None, Some((0, 11.0))));
+        let long = |silent_s| sampled(&[(1, 5.0, 0.0), (1, 5.0, silent_s)]).hanging(600.0);
+        assert_eq!((long(45.0), long(55.0)), (None, Some((0, 55.0))), "its batches take five seconds");
+        let first = |silent_s| sampled(&[(0, 0.0, silent_s)]).hanging(60.0);
+        assert_eq!((first(25.0), first(31.0)), (None, Some((0, 31.0))), "none has ended");
     }
 }

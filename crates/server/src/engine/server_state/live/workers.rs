@@ -10,6 +10,11 @@ use tokio::time::Instant;
 const MEMORY_EVERY: Duration = Duration::from_secs(10);
 /// So many notes of memory are five minutes.
 const MEMORY_NOTES: usize = 31;
+/// Memory grows if it gained so many bytes, and a fifth, within so many notes.
+const GROWTH_BYTES: u64 = 64 << 20;
+const GROWTH_NOTES: usize = 7;
+/// After its load a model settles for so long.
+const SETTLES_FOR: Duration = Duration::from_secs(30);
 /// Losses are counted for so long.
 const LOSSES_FOR: Duration = Duration::from_secs(300);
 
@@ -27,6 +32,16 @@ pub(crate) struct KnownWorker {
     losses: VecDeque<Instant>,
     cpu: Option<Look>,
     noted: Option<Instant>,
+}
+
+/// The memory of a worker that grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Growth {
+    pub(crate) replica: u32,
+    /// What it takes now, and by how much that is more than so many seconds ago.
+    pub(crate) bytes: u64,
+    pub(crate) by: u64,
+    pub(crate) seconds: u64,
 }
 
 /// The CPU time of a process at one instant.
@@ -62,6 +77,26 @@ impl KnownWorker {
     /// Workers of it that were lost within five minutes.
     pub(crate) fn lost(&self) -> u64 {
         self.losses.len() as u64
+    }
+
+    /// How its memory grows, if it has done so for a while, by much, and goes on. A model that was just loaded takes memory for its
+    /// first batches.
+    pub(crate) fn growth(&self, now: Instant) -> Option<Growth> {
+        if self.seen.state != "ready" || now - self.since < SETTLES_FOR {
+            return None;
+        }
+        let notes: Vec<u64> = self.memory.iter().rev().take(GROWTH_NOTES).copied().collect();
+        let (last, before, first) = (*notes.first()?, *notes.get(1)?, *notes.get(2)?);
+        let is_steady = last > before + (1 << 20) && before > first + GROWTH_BYTES / 4;
+        let beginning = notes.iter().copied().min()?;
+        let by = last - beginning;
+        let place = notes.iter().position(|&note| note == beginning)?;
+        (is_steady && by >= GROWTH_BYTES && by * 5 >= beginning).then(|| Growth {
+            replica: self.seen.replica,
+            bytes: last,
+            by,
+            seconds: place as u64 * MEMORY_EVERY.as_secs(),
+        })
     }
 
     fn follow(&mut self, seen: WorkerSeen, now: Instant) {
@@ -212,6 +247,36 @@ mod tests {
         assert_eq!(known.of("a").next().unwrap().lost(), 0);
         known.follow(Instant::now(), Vec::new());
         assert_eq!(known.of("a").count(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_grows_if_it_goes_on_and_not_by_one_large_batch() {
+        const MB: u64 = 1 << 20;
+        for (name, bytes_at, grows) in [
+            ("a leak", (|s| s * 10 * MB) as fn(u64) -> u64, true),
+            ("one large batch", |s| if s < 50 { 100 * MB } else { 400 * MB }, false),
+            ("a slow leak", |s| 500 * MB + s * MB, false),
+        ] {
+            let mut known = KnownWorkers::default();
+            let mut said = Vec::new();
+            for second in 0..100 {
+                known.follow(Instant::now(), vec![seen("ready", Some(1), 0)]);
+                known.look(Instant::now(), |_| {
+                    Some(ProcessStats {
+                        cpu_s: 0.0,
+                        resident_bytes: 50 * MB + bytes_at(second),
+                        threads: 1,
+                        started_s: 0.0,
+                    })
+                });
+                said.extend(known.of("a").next().unwrap().growth(Instant::now()).map(|growth| (second, growth)));
+                tokio::time::advance(Duration::from_secs(1)).await;
+            }
+            assert_eq!(!said.is_empty(), grows, "{name}: {said:?}");
+            if let Some((second, growth)) = said.first() {
+                assert_eq!((*second, growth.seconds, growth.bytes), (30, 30, 350 * MB), "it was just loaded before");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

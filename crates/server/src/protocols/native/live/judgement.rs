@@ -1,6 +1,8 @@
 //! What state a deployment is in, and why, by the rules by which `jitney bench` says what limits a server.
 
 use crate::engine::deployment::live::why::{count, number};
+use crate::protocols::native::live::advice::{remedy, unusual};
+use crate::protocols::native::live::condition::Condition;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -16,6 +18,9 @@ const LOSSES: u64 = 3;
 pub(crate) struct Judgement {
     pub(crate) word: Word,
     pub(crate) why: String,
+    /// What is wrong, if a line of the log is due for it: the outcome of requests, or what is unlike before.
+    #[serde(skip)]
+    pub(crate) fault: Option<&'static str>,
 }
 
 /// The state of a deployment.
@@ -35,119 +40,102 @@ pub(crate) enum Word {
     Loading,
 }
 
-/// The last seconds of a deployment.
-#[allow(clippy::struct_excessive_bools, reason = "independent facts about one deployment")]
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Condition {
-    /// How long they were, in seconds.
-    pub(crate) length_s: f64,
-    pub(crate) answered: u64,
-    pub(crate) refused: u64,
-    pub(crate) failed: u64,
-    pub(crate) mistaken: u64,
-    /// How most of the requests ended that were refused, and that failed.
-    pub(crate) refused_as: Option<&'static str>,
-    pub(crate) failed_as: Option<&'static str>,
-    /// Replicas that are ready, and that there should be.
-    pub(crate) ready: u64,
-    pub(crate) wanted: u64,
-    /// It has no replica because it was not used.
-    pub(crate) sleeps: bool,
-    /// It has no replicas: the front calls other deployments.
-    pub(crate) is_composed: bool,
-    /// The server ends.
-    pub(crate) is_draining: bool,
-    /// Workers lost within five minutes, and why the last one was.
-    pub(crate) lost: u64,
-    pub(crate) failure: Option<String>,
-    /// What a replica that is not ready does, and for how many seconds.
-    pub(crate) missing: Option<(&'static str, u64)>,
-    /// The share of time for which the model computed, and for which replicas had a batch.
-    pub(crate) busy: f64,
-    pub(crate) occupied: f64,
-    /// The slowest replica, and how many times as long as the median one it takes, if that is notable.
-    pub(crate) slow: Option<(u32, f64)>,
-    pub(crate) queued: u64,
-    pub(crate) oldest_s: f64,
-    /// Items in a batch on average, and at most.
-    pub(crate) mean_batch: f64,
-    pub(crate) most_batch: u64,
-    /// Cores that the front used, and that all processes of the server used, of so many.
-    pub(crate) front_cores: Option<f64>,
-    pub(crate) used_cores: Option<f64>,
-    pub(crate) cores: f64,
-    /// Seconds without any request; `None` if no request has come within five minutes.
-    pub(crate) quiet_s: Option<usize>,
-    /// It has not been sampled for five minutes yet.
-    pub(crate) is_new: bool,
-}
-
 /// The judgement. What is worst comes first.
 pub(crate) fn judge(condition: &Condition) -> Judgement {
-    let (word, mut why) = none_ready(condition)
+    let unusual = unusual(&condition.unusual);
+    let (word, mut why, fault) = none_ready(condition)
+        .or_else(|| hanging(condition))
         .or_else(|| failing(condition))
         .or_else(|| refusing(condition))
-        .or_else(|| limit(condition).map(|why| (Word::AtItsLimit, why)))
+        .or_else(|| unusual.clone().map(|(fault, why)| (Word::AtItsLimit, why, Some(fault))))
+        .or_else(|| limit(condition).map(|why| (Word::AtItsLimit, why, None)))
         .or_else(|| idle(condition))
         .unwrap_or_else(|| fine(condition));
-    if let (Word::Fine | Word::AtItsLimit, Some((replica, factor))) = (word, condition.slow) {
-        let _ = write!(why, "; replica {replica} takes {} times as long as the others", number(factor));
+    if let (Word::Failing | Word::Refusing, Some((_, also))) = (word, unusual.filter(|(kind, _)| fault != Some(*kind)))
+    {
+        let _ = write!(why, "; {also}");
     }
-    Judgement { word, why }
+    if let (Word::Fine | Word::AtItsLimit, Some((replica, factor))) = (word, condition.slow) {
+        let _ =
+            write!(why, "; replica {replica} takes {} times as long as the others: look at its device", number(factor));
+    }
+    if let (Word::Fine | Word::AtItsLimit | Word::Idle, Some(lost)) = (word, losses(condition)) {
+        let _ = write!(why, "; {lost}");
+    }
+    Judgement { word, why, fault }
 }
 
-fn none_ready(condition: &Condition) -> Option<(Word, String)> {
+/// A word, the reason for it, and what is wrong.
+type Found = (Word, String, Option<&'static str>);
+
+fn none_ready(condition: &Condition) -> Option<Found> {
     let Condition { ready, wanted, missing, failure, .. } = condition;
     if condition.is_draining {
-        return Some((Word::Refusing, "the server is shutting down".into()));
+        return Some((Word::Refusing, "the server is shutting down".into(), None));
     }
     if *ready > 0 || condition.is_composed {
         return None;
     }
     if condition.sleeps {
-        return Some((Word::Idle, "it has no replica because it was not used; the next request starts one".into()));
+        let why = "it has no replica because it was not used; the next request starts one";
+        return Some((Word::Idle, why.into(), None));
     }
     let state = missing.map(|(state, since_s)| format!(", {} for {since_s} s", state.replace('_', " ")));
     let none = format!("0 of {wanted} replicas are ready{}", state.unwrap_or_default());
     Some(match failure {
-        Some(failure) if condition.lost > 0 => (Word::Failing, format!("{none}; the last one was lost: {failure}")),
-        _ => (Word::Loading, none),
+        Some(failure) if condition.lost > 0 => {
+            let why = format!("{none}; the last worker was lost: {failure}; {}", remedy("crash_looping"));
+            (Word::Failing, why, Some("no_replica"))
+        }
+        _ => (Word::Loading, none, None),
     })
 }
 
-fn failing(condition: &Condition) -> Option<(Word, String)> {
+/// A batch that does not end. Its clients wait, and others may be answered by other replicas.
+fn hanging(condition: &Condition) -> Option<Found> {
+    let (replica, silent_s) = condition.unusual.hanging?;
+    let why = format!(
+        "replica {replica} has been in one call of predict for {silent_s:.0} s: it hangs; its worker is replaced {} s after \
+         its last sign (batch_timeout_s), and the log then shows where its threads were",
+        number(condition.unusual.batch_timeout_s)
+    );
+    Some((Word::Failing, why, Some("hanging")))
+}
+
+fn failing(condition: &Condition) -> Option<Found> {
     let tried = condition.tried();
     if is_notable(condition.failed, tried) {
         let (how, seconds) = (condition.failed_as.unwrap_or("internal"), number(condition.length_s));
-        return Some((
-            Word::Failing,
-            format!("{} of {} requests in {seconds} s failed: {how}", count(condition.failed), count(tried)),
-        ));
+        let failed = format!("{} of {} requests in {seconds} s failed", count(condition.failed), count(tried));
+        return Some((Word::Failing, format!("{failed}: {how}; {}", remedy(how)), Some(how)));
     }
     if condition.ready < condition.wanted && condition.lost >= LOSSES {
         let Condition { ready, wanted, lost, .. } = condition;
         let failure = condition.failure.as_deref().unwrap_or("see the log");
-        let why =
-            format!("{lost} workers were lost in 5 minutes and {ready} of {wanted} replicas are ready: {failure}");
-        return Some((Word::Failing, why));
+        let why = format!(
+            "{lost} workers were lost in 5 minutes and {ready} of {wanted} replicas are ready: {failure}; {}",
+            remedy("crash_looping")
+        );
+        return Some((Word::Failing, why, Some("crash_looping")));
     }
     None
 }
 
-fn refusing(condition: &Condition) -> Option<(Word, String)> {
+fn refusing(condition: &Condition) -> Option<Found> {
     let tried = condition.tried();
     is_notable(condition.refused, tried).then(|| {
         let (how, seconds) = (condition.refused_as.unwrap_or("queue_full"), number(condition.length_s));
-        let limit = limit(condition).map_or(String::new(), |limit| format!("; {limit}"));
-        (
-            Word::Refusing,
-            format!(
-                "{} of {} requests in {seconds} s were refused: {how}{limit}",
-                count(condition.refused),
-                count(tried)
-            ),
-        )
+        let cause = limit(condition).unwrap_or_else(|| remedy(how).into());
+        let refused = format!("{} of {} requests in {seconds} s were refused", count(condition.refused), count(tried));
+        (Word::Refusing, format!("{refused}: {how}; {cause}"), Some(how))
     })
+}
+
+/// Workers that were lost and replaced.
+fn losses(condition: &Condition) -> Option<String> {
+    let failure = condition.failure.as_deref().filter(|_| condition.lost > 0)?;
+    let workers = if condition.lost == 1 { "a worker was".into() } else { format!("{} workers were", condition.lost) };
+    Some(format!("{workers} lost in the last 5 minutes: {failure}"))
 }
 
 /// What is at its limit. In the order of `jitney bench`: the model, the cores, and the front if neither is.
@@ -185,7 +173,7 @@ fn limit(condition: &Condition) -> Option<String> {
     })
 }
 
-fn idle(condition: &Condition) -> Option<(Word, String)> {
+fn idle(condition: &Condition) -> Option<Found> {
     if condition.tried() > 0 || condition.mistaken > 0 || condition.queued > 0 || condition.busy > 0.0 {
         return None;
     }
@@ -194,10 +182,10 @@ fn idle(condition: &Condition) -> Option<(Word, String)> {
         None if condition.is_new => "no request since the start".into(),
         None => "no request in 5 minutes".into(),
     };
-    Some((Word::Idle, why))
+    Some((Word::Idle, why, None))
 }
 
-fn fine(condition: &Condition) -> (Word, String) {
+fn fine(condition: &Condition) -> Found {
     let Condition { ready, wanted, mistaken, .. } = condition;
     let mut why = if condition.is_composed {
         "it calls other deployments".into()
@@ -210,14 +198,7 @@ fn fine(condition: &Condition) -> (Word, String) {
     if *mistaken > 0 && is_notable(*mistaken, condition.tried() + mistaken) {
         let _ = write!(why, "; {} requests were wrong", count(*mistaken));
     }
-    (Word::Fine, why)
-}
-
-impl Condition {
-    /// Requests that ended, except for those that were wrong.
-    fn tried(&self) -> u64 {
-        self.answered + self.refused + self.failed
-    }
+    (Word::Fine, why, None)
 }
 
 fn is_notable(count: u64, of: u64) -> bool {
@@ -232,6 +213,10 @@ pub(crate) fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::server_state::live::sampled::Slower;
+    use crate::protocols::native::live::condition::Unusual;
+
+    const SLOWER: Slower = Slower { now_ms: 210.0, usual_ms: 20.0, bytes: 60, usual_bytes: 60 };
 
     fn condition() -> Condition {
         Condition {
@@ -250,7 +235,7 @@ mod tests {
     }
 
     fn judged(condition: &Condition) -> (Word, String) {
-        let Judgement { word, why } = judge(condition);
+        let Judgement { word, why, .. } = judge(condition);
         (word, why)
     }
 
@@ -269,7 +254,7 @@ mod tests {
         let why = "the model computed 97 % of the time; its batches are full: add a replica, or make the model faster";
         assert_eq!(judged(&full), (Word::AtItsLimit, why.into()));
         let uneven = Condition { slow: Some((1, 3.12)), ..condition() };
-        assert!(judged(&uneven).1.ends_with("; replica 1 takes 3.1 times as long as the others"));
+        assert!(judged(&uneven).1.ends_with("; replica 1 takes 3.1 times as long as the others: look at its device"));
         let small = Condition { busy: 0.97, ..condition() };
         assert!(judged(&small).1.ends_with("let batches grow"));
     }
@@ -303,9 +288,12 @@ mod tests {
     #[test]
     fn failures_come_before_refusals() {
         let failing = Condition { failed: 20, failed_as: Some("model_failed"), refused: 500, ..condition() };
-        assert_eq!(judged(&failing), (Word::Failing, "20 of 1,520 requests in 10 s failed: model_failed".into()));
+        let (word, why) = judged(&failing);
+        let says =
+            "20 of 1,520 requests in 10 s failed: model_failed; predict raises an exception: the log has its traceback";
+        assert!(word == Word::Failing && why.starts_with(says), "{why}");
         let losing = Condition { ready: 1, lost: 3, failure: Some("the worker ended: signal 9".into()), ..condition() };
-        assert!(judged(&losing).1.ends_with("1 of 2 replicas are ready: the worker ended: signal 9"));
+        assert!(judged(&losing).1.contains("1 of 2 replicas are ready: the worker ended: signal 9; `jitney check`"));
     }
 
     #[test]
@@ -318,6 +306,31 @@ mod tests {
         assert_eq!(judged(&Condition { sleeps: true, ..none.clone() }).0, Word::Idle);
         let composed = Condition { is_composed: true, busy: 0.0, ..none };
         assert_eq!(judged(&composed).0, Word::Idle);
+    }
+
+    #[test]
+    fn a_worker_that_was_lost_is_told_of_for_a_while() {
+        let lost = Condition { lost: 1, failure: Some("the worker ended: signal: 9".into()), ..condition() };
+        let says =
+            "the model computed 30 % of the time; a worker was lost in the last 5 minutes: the worker ended: signal: 9";
+        assert_eq!(judged(&lost), (Word::Fine, says.into()));
+        assert_eq!(judge(&lost).fault, None, "its own line is in the log");
+    }
+
+    #[test]
+    fn what_is_unlike_before_is_said_although_requests_are_answered() {
+        let unusual = |unusual: Unusual| judge(&Condition { unusual, ..condition() });
+        let hanging = Unusual { hanging: Some((1, 23.4)), batch_timeout_s: 60.0, ..Unusual::default() };
+        let says = "replica 1 has been in one call of predict for 23 s: it hangs; its worker is replaced 60 s after";
+        let found = unusual(hanging);
+        assert!(found.word == Word::Failing && found.why.starts_with(says), "{found:?}");
+        let slower = Unusual { slower: Some(SLOWER), ..Unusual::default() };
+        let found = unusual(slower);
+        assert!(found.why.starts_with("predict takes 210 ms for a batch, usual 20: 11 times as long"), "{found:?}");
+        assert_eq!((found.word, found.fault), (Word::AtItsLimit, Some("slower")));
+        let both = Condition { unusual: slower, refused: 500, refused_as: Some("queue_full"), ..condition() };
+        let (word, why) = judged(&both);
+        assert!(word == Word::Refusing && why.contains("queue_full; ") && why.contains("usual 20"), "{why}");
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! Takes a sample of every deployment once a second, and makes one snapshot for all watchers.
 
+use crate::base::clock::Clocks;
 use crate::base::telemetry::process_stats::ProcessStats;
 use crate::engine::server_state::ServerState;
 use crate::engine::server_state::live::hub::event;
 use crate::engine::server_state::live::points::{PHASES, Point, Totals};
 use crate::engine::server_state::live::sampled::{EVERY, Look, ReplicaTimes};
+use crate::protocols::native::live::condition::Seen;
 use crate::protocols::native::live::deployments::{Methods, by_deployment};
+use crate::protocols::native::live::fault_log::FaultLog;
+use crate::protocols::native::live::judgement::judge;
 use crate::protocols::native::live::snapshot;
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::tables::metrics;
@@ -21,10 +25,14 @@ const UNWATCHED_EVERY: u64 = 10;
 pub async fn run(state: Weak<ServerState>) {
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut faults = BTreeMap::new();
+    let mut clocks = Clocks::now();
     loop {
         tick.tick().await;
         let Some(state) = state.upgrade() else { return };
         sample(&state).await;
+        tell(&state, &mut faults);
+        clocks.compare();
         if state.live.watchers() == 0 {
             continue;
         }
@@ -33,6 +41,24 @@ pub async fn run(state: Weak<ServerState>) {
         if state.readiness().draining {
             // A stream that goes on would keep the server from its end.
             state.live.close();
+        }
+    }
+}
+
+/// Logs the faults of deployments that hold, and their end.
+fn tell(state: &ServerState, faults: &mut BTreeMap<String, FaultLog>) {
+    let samples = state.live.samples();
+    let now = Instant::now();
+    let deployments = by_deployment(state);
+    faults.retain(|name, _| deployments.contains_key(name));
+    for (name, methods) in &deployments {
+        let (Some(first), Some(sampled)) = (methods.first(), samples.deployments.get(name)) else { continue };
+        let seen = Seen { state, samples: &samples, sampled, name, first, explanation: None, shows_errors: true };
+        let due = faults.entry(name.clone()).or_default().next(&judge(&seen.condition()), now);
+        match due {
+            Some((true, text)) => tracing::warn!(deployment = name, "{name} is not well: {text}"),
+            Some((false, text)) => tracing::info!(deployment = name, "{name} is well: {text}"),
+            None => {}
         }
     }
 }
@@ -64,6 +90,10 @@ async fn sample(state: &ServerState) {
         let is_composed = first.manifest.composed.is_some();
         let oldest_s = if queued == 0 { 0.0 } else { state.telemetry.level(metrics::OLDEST_ITEM, &[&name]).get() };
         let ready = if is_composed { 0 } else { first.published.replicas() as u64 };
+        for (number, times) in &look.replicas {
+            let labels = [&*name, &number.to_string()];
+            state.telemetry.level(metrics::WORKER_WITHOUT_PROGRESS, &labels).set(times.silent_s);
+        }
         let own = samples.deployments.entry(name).or_default();
         own.add(look, |length_s, new| Point { length_s, new, durations, queued, oldest_s, ready });
         record.sampled(own.usual());

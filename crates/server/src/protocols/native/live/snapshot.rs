@@ -3,19 +3,19 @@
 use crate::engine::deployment::Deployment;
 use crate::engine::deployment::live::histogram::Quantiles;
 use crate::engine::deployment::live::record::{now_ms, size_label};
-use crate::engine::deployment::live::why::{RequestFacts, SLOW, why};
+use crate::engine::deployment::live::why::{RequestFacts, why};
 use crate::engine::server_state::ServerState;
 use crate::engine::server_state::live::hub::{MOST_WATCHERS, Samples};
-use crate::engine::server_state::live::points::{Columns, JUDGED, KEPT, PHASES, Totals, rounded};
+use crate::engine::server_state::live::points::{Columns, KEPT, PHASES, Totals, rounded};
 use crate::engine::server_state::live::sampled::Sampled;
 use crate::engine::server_state::live::workers::KnownWorker;
+use crate::protocols::native::live::condition::{Condition, Seen};
 use crate::protocols::native::live::deployments::{Methods, by_deployment};
-use crate::protocols::native::live::judgement::{Condition, Judgement, judge};
+use crate::protocols::native::live::judgement::{Judgement, judge};
 use crate::protocols::native::live::texts::{Line, closed, line};
 use futures_util::future::join_all;
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::scheduler::explanation::{BatchSeen, Explanation};
-use jitney_core::tables::outcome::Blame;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -149,6 +149,8 @@ struct WorkerShown {
     last_error: Option<String>,
     /// How many times as long as the median replica it takes.
     slower: Option<f64>,
+    /// For how many seconds its batch has had no news, if that means that it hangs.
+    hangs_s: Option<u64>,
 }
 
 /// A request that took long or failed.
@@ -200,7 +202,7 @@ fn server(state: &ServerState, samples: &Samples) -> ServerShown {
     let readiness = state.readiness();
     ServerShown {
         version: env!("CARGO_PKG_VERSION"),
-        up_s: state.created.elapsed().unwrap_or_default().as_secs(),
+        up_s: state.started.elapsed().as_secs(),
         ready: readiness.ready,
         draining: readiness.draining,
         reasons: readiness.reasons.clone(),
@@ -212,7 +214,7 @@ fn server(state: &ServerState, samples: &Samples) -> ServerShown {
     }
 }
 
-fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -229,7 +231,7 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn make(self) -> DeploymentShown {
         let first = &self.methods[0];
-        let condition = self.condition(first);
+        let condition = self.seen(first).condition();
         let (manifest, record) = (&first.manifest, first.published.live());
         let (length_s, sum) = self.sampled.ring.sum(KEPT);
         let (recent_s, recent) = self.sampled.ring.sum(RECENT);
@@ -265,46 +267,15 @@ impl Maker<'_> {
     }
 
     /// What the judgement and the line rest on.
-    fn condition(&self, first: &Deployment) -> Condition {
-        let (manifest, ring) = (&first.manifest, &self.sampled.ring);
-        let (length_s, sum) = ring.sum(JUDGED);
-        let newest = ring.newest().cloned().unwrap_or_default();
-        let workers: Vec<&KnownWorker> = self.samples.workers.of(&self.name).collect();
-        let ready = if manifest.composed.is_some() { 0 } else { first.published.replicas() as u64 };
-        let wanted = (workers.iter().filter(|known| !known.seen.is_surplus).count() as u64).max(ready);
-        let missing = workers.iter().find(|known| known.seen.state != "ready");
-        let failure = workers.iter().filter_map(|known| self.failure(known)).next_back();
-        let shares = length_s * ready.max(1) as f64;
-        let share = |seconds: f64| if shares > 0.0 { (seconds / shares).clamp(0.0, 1.0) } else { 0.0 };
-        let readiness = self.state.readiness();
-        Condition {
-            length_s,
-            answered: sum.answered,
-            refused: sum.refused,
-            failed: sum.failed,
-            mistaken: sum.mistaken,
-            refused_as: self.sampled.most_frequent(|blame| blame == Blame::Load),
-            failed_as: self.sampled.most_frequent(|blame| matches!(blame, Blame::Model | Blame::Server)),
-            ready,
-            wanted,
-            sleeps: readiness.asleep.contains(&self.name),
-            is_composed: manifest.composed.is_some(),
-            is_draining: readiness.draining,
-            lost: workers.iter().map(|known| known.lost()).sum(),
-            failure,
-            missing: missing.map(|known| (known.seen.state, (Instant::now() - known.since).as_secs())),
-            busy: share(sum.predict_s),
-            occupied: share(sum.occupied_s),
-            slow: self.slow_replica(),
-            queued: newest.queued,
-            oldest_s: newest.oldest_s,
-            mean_batch: sum.mean_batch().unwrap_or_default(),
-            most_batch: u64::from(manifest.options.max_batch_size),
-            front_cores: self.samples.workers.front_cores(),
-            used_cores: self.samples.workers.used_cores(),
-            cores: cores() as f64,
-            quiet_s: ring.quiet_s(),
-            is_new: !ring.is_full(),
+    fn seen<'b>(&'b self, first: &'b Deployment) -> Seen<'b> {
+        Seen {
+            state: self.state,
+            samples: self.samples,
+            sampled: self.sampled,
+            name: &self.name,
+            first,
+            explanation: self.explanation.as_ref(),
+            shows_errors: self.state.options.show_errors,
         }
     }
 
@@ -313,12 +284,6 @@ impl Maker<'_> {
         let Explanation { steps, side_by_side, .. } = self.explanation.as_ref()?;
         let active = steps.map(|steps| steps.active_items).or(side_by_side.map(|stays| stays.active_items));
         active.map(|items| items as u64)
-    }
-
-    fn slow_replica(&self) -> Option<(u32, f64)> {
-        let unequal = self.explanation.iter().flat_map(|explanation| &explanation.unequal_replicas);
-        let slowest = unequal.min_by(|one, other| one.speed.total_cmp(&other.speed))?;
-        (slowest.speed > 0.0 && 1.0 / slowest.speed >= SLOW).then(|| (slowest.replica, 1.0 / slowest.speed))
     }
 
     fn line(&self, condition: &Condition) -> Line {
@@ -339,22 +304,13 @@ impl Maker<'_> {
         }
     }
 
-    /// Why the last worker of a replica was lost. What an exception says may hold paths and inputs: see `show_errors`.
-    fn failure(&self, known: &KnownWorker) -> Option<String> {
-        let text = known.seen.failure.as_deref()?;
-        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(text).trim();
-        if self.state.options.show_errors {
-            return Some(last.to_owned());
-        }
-        let kind = last.split_once(": ").map_or(last, |(kind, _)| kind);
-        Some(format!("{kind}; the log says more, as does this page with --show-errors"))
-    }
-
     fn worker(&self, first: &Deployment, known: &KnownWorker) -> WorkerShown {
         let seen = &known.seen;
         let used = first.published.live().replicas().get(&seen.replica).copied().unwrap_or_default();
         let shares = self.sampled.replica_shares(seen.replica).filter(|_| seen.state == "ready");
         let unequal = self.explanation.iter().flat_map(|explanation| &explanation.unequal_replicas);
+        let hangs = self.sampled.hanging(first.manifest.options.batch_timeout_s);
+        let hangs = hangs.filter(|(replica, _)| *replica == seen.replica && seen.state == "ready");
         let speed = unequal.filter(|one| one.replica == seen.replica).map(|one| one.speed).next();
         WorkerShown {
             replica: seen.replica,
@@ -372,7 +328,8 @@ impl Maker<'_> {
             restarts: seen.starts.saturating_sub(1),
             lost: known.lost(),
             load_s: seen.load.map(|load| rounded(load.as_secs_f64())),
-            last_error: self.failure(known),
+            last_error: self.seen(first).failure(known),
+            hangs_s: hangs.map(|(_, silent_s)| silent_s as u64),
             slower: speed.filter(|&speed| speed > 0.0).map(|speed| rounded(1.0 / speed)),
         }
     }

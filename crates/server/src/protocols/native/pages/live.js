@@ -39,7 +39,7 @@ function keep(name, point) {
 
 function showServer({ server }) {
   const front = [server.front_cores === null ? null : `the front uses ${number(server.front_cores)} of ${server.cores} cores`, server.front_bytes === null ? null : bytes(server.front_bytes)];
-  const state = server.draining ? "Shutting down." : server.ready ? "Ready." : "Not ready: " + server.reasons.join("; ") + ".";
+  const state = server.draining ? "Ending: " + server.reasons.join("; ") + "." : server.ready ? "Ready." : "Not ready: " + server.reasons.join("; ") + ".";
   setText(find("server"), `${state} Version ${server.version}, up ${duration(server.up_s)}; ${front.filter(Boolean).join(", ")}.`);
   find("server").classList.toggle("bad", !server.ready);
 }
@@ -82,8 +82,7 @@ function showChosen() {
   columns.busy_percent = (columns.busy ?? []).map((busy) => busy === null ? null : busy * 100);
   setText(find("title"), deployment.name);
   setText(find("doc"), deployment.doc + (deployment.uses.length ? ` It calls ${deployment.uses.join(", ")}.` : ""));
-  const [slowest] = deployment.slowest;
-  setText(find("slow"), slowest ? `Slowest request of 5 minutes: ${slowest.why}.` : "");
+  setText(find("slow"), mostFrequent(deployment.slowest));
   plots.forEach((plot) => plot.draw(columns));
   phases.draw(deployment.phases, deployment.item_bytes ? `An item has ${bytes(deployment.item_bytes)} on average: ${bytes(deployment.bytes_per_s)} per second.` : ""); sizes.draw(deployment.sizes); reasons.draw(deployment.reasons);
   showWorkers(deployment);
@@ -94,6 +93,13 @@ function showChosen() {
   fillTable(find("outcomes"), ["outcome", "requests", "whose doing"], deployment.outcomes.map(({ outcome, count, blame }) => [outcome, count, blame]));
   fillTable(find("options"), ["option", "value", "from"], deployment.options.map(({ name, value, source }) => [name, value, source]));
   showForms(deployment);
+}
+
+// The reason that most of the slowest requests share; sentences that differ only in their numbers are one reason.
+function mostFrequent(slowest) {
+  const groups = Object.values(Object.groupBy(slowest, ({ why }) => why.replace(/^.*?: \D*[\d.,]+/, "").replace(/[\d.,]+ (bytes|.B)\b|[\d.,]+|\bone\b|\bitems?\b/g, "#")));
+  const [most] = groups.sort((one, other) => other.length - one.length);
+  return most ? `Why the slowest requests of 5 minutes were slow: ${most.length} of ${slowest.length} like this: ${most[0].why}.` : "";
 }
 
 function showRequests(list, requests, none) {
@@ -139,8 +145,9 @@ function showWorkers({ name, workers, uses }) {
     const card = cards.get(worker.replica) ?? newCard(worker.replica), { values } = card;
     if (!card.node.isConnected) box.append(card.node);
     const share = (value) => value === null ? "–" : Math.round(100 * value) + " %";
-    setText(card.state, worker.state.replaceAll("_", " "));
-    card.state.className = "word " + (STATES[worker.state] ?? "failing");
+    const state = worker.hangs_s === null ? worker.state : `hangs for ${duration(worker.hangs_s)}`;
+    setText(card.state, state.replaceAll("_", " "));
+    card.state.className = "word " + (STATES[state] ?? "failing");
     setText(values.for, duration(worker.for_s) + (worker.load_s === null ? "" : `, loaded in ${number(worker.load_s)} s`));
     setText(values.process, (worker.pid === null ? "–" : String(worker.pid)) + (worker.host === null ? "" : " on " + worker.host));
     setText(values.device, worker.device ?? "cpu");
@@ -225,7 +232,7 @@ async function watch() {
     // A stream that ends after a while goes on in the next one. An application may bound its streams.
     const isLost = wait === undefined || performance.now() - began < 1000;
     failures = wait === undefined ? failures + 1 : 0;
-    if (isLost) setText(find("stream"), "Not connected: what is shown is old. The page tries again.");
+    if (isLost) setText(find("stream"), "Not connected: what is shown is old, and the page tries again. If the server has ended, its log says why.");
     await pause(isLost ? wait ?? Math.min(failures, 10) : 0.1);
   }
 }
