@@ -1,6 +1,7 @@
 """Draw the pictures of the site into docs/images.
 
-`--check` fails if a file is not what would be drawn. `--record` makes the timings of the timeline again.
+`--check` fails if a file is not what would be drawn. `--record` makes again what a model has made: the timings of the
+timeline, and previews.png.
 """
 
 import asyncio
@@ -19,7 +20,10 @@ PICTURES = {"item": item.draw, "timeline": timeline.draw, "states": states.draw,
 def main() -> int:
     """Draw all pictures, or compare them with the files."""
     if "--record" in sys.argv:
+        from pictures import previews  # noqa: PLC0415 - needs the packages of the example
+
         asyncio.run(record())
+        previews.draw(IMAGES / "previews.png")
     wrong: list[str] = []
     for name, draw in PICTURES.items():
         path, text = IMAGES / f"{name}.svg", draw()
