@@ -207,6 +207,11 @@ deploy-tools: $(VENV)/.made ## install what `make test-deploy` needs (root, Debi
 test-deploy: $(BUILT) $(DEV) deploy-tools ## build the image, boot the unit, check the manifests, stream through nginx (root, Debian; minutes)
 	@PATH="$(CURDIR)/$(DEPLOY_ENV)/bin:$$PATH" JITNEY_TEST_DEPLOY=1 $(BIN)/python -m pytest tests/deploy -rs
 
+.PHONY: test-migrate
+test-migrate: $(EMBEDDING) $(DEV) ray-packages ## install the servers of docs/migrate, and start both sides of each page (minutes)
+	@$(MAKE) peers PEERS=litserve,bentoml,ray,pytriton,mosec
+	@JITNEY_TEST_MIGRATE=1 $(BIN)/python -m pytest tests/migrate
+
 .PHONY: test-oldest
 test-oldest: $(EMBEDDING) $(DEV) ## unit tests of Python with the oldest msgspec and pydantic that pyproject.toml allows
 	@$(BIN)/python -m pip install --quiet --upgrade --target $(OLDEST) $$($(BIN)/python scripts/oldest.py)

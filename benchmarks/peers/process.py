@@ -89,6 +89,9 @@ class Process:
                 raise DoesNotStartError(f"no answer within {within_s:.0f} s ({said}): {self.last_words()}")
             time.sleep(0.1)
 
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def last_words(self) -> str:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
