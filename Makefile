@@ -274,7 +274,7 @@ docs: $(BUILT) $(DEV) site-packages ## write the reference pages, pictures, dash
 	@$(BIN)/python scripts/pictures
 	@$(BIN)/python scripts/dashboard.py
 	@NO_MKDOCS_2_WARNING=1 $(SITE_ENV)/bin/python -m mkdocs build --quiet
-	@echo "the site is in build/site: open build/site/index.html, or serve the folder with any web server"
+	@echo "the site is in build/site; to read it: python3 -m http.server --directory build/site"
 
 .PHONY: breakages
 breakages: $(BUILT) monitoring-tools ## break a server in ten ways, and measure where and when each is seen (25 minutes; FAULTS="hung clock")
