@@ -181,10 +181,10 @@ FAULTS = [
         "memory leak", leak, "memory of replica", "memory of replica", "JitneyWorkerMemory|JitneyMemory", settle_s=80.0
     ),
     Fault("poisonous input", poison, "an input kills", "an input kills", "JitneyInputQuarantined"),
-    Fault("model down", lose_the_weights, "0 of 2 replicas", "weights.bin", CRASHES),
+    Fault("model down", lose_the_weights, "loading failed", "weights.bin", CRASHES),
     Fault("queue full", flood, "refused: queue_full", "refused: queue_full", "JitneyRefuses|JitneyQueueSaturated"),
     Fault("slow model", slow_down, "times as long", "times as long", "JitneyModelSlow"),
-    Fault("bad deploy, import error", save_a_broken_file, "0 of 2", "no_such_module", CRASHES, ("--reload",)),
+    Fault("bad deploy, import error", save_a_broken_file, "importing failed", "no_such_module", CRASHES, ("--reload",)),
     Fault(
         "bad deploy, errors in predict",
         save_a_wrong_version,

@@ -217,8 +217,8 @@ WORKER_ALERTS = [
         f"max {BY_WORKER} ({MEMORY} > 1.2 * {MEMORY} offset 1m and {MEMORY} - {MEMORY} offset 1m > 67108864)\n"
         f"and max {BY_WORKER} ({LOADED}) > 120",
         "",
-        f"{WHOSE}/{{{{ $labels.replica }}}}: its memory grew by a fifth within a minute, to {{{{ $value | humanize1024 "
-        "}}}}B",
+        f"{WHOSE}/{{{{ $labels.replica }}}}: its memory grew by a fifth within a minute, "
+        "to {{ $value | humanize1024 }}B",
         "One jump is a large input. If it goes on, the model leaks: see “Memory of workers”, and restart the worker "
         "before the kernel ends it.",
     ),

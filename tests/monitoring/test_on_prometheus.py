@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BOARD: dict[str, Any] = json.loads((ROOT / "deploy/grafana/jitney.json").read_text())
 MAY_BE_EMPTY: dict[tuple[str, str], str] = {
     ("Speed of replicas", "{{deployment}}/{{replica}}"): "a speed is shown only of replicas that are unequal",
+    ("Round trips to other machines", "{{deployment}}/{{replica}}"): "all replicas are on this machine",
+    ("Bandwidth to other machines", "{{deployment}}/{{replica}}"): "all replicas are on this machine",
     ("Work done again", "{{deployment}} hedged"): "it takes a machine that falls silent",
     ("Work done again", "{{deployment}} {{why}}"): "the worker may have been killed between two batches",
     ("Traces", "{{end}}"): "no collector is configured",

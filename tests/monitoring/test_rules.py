@@ -58,6 +58,8 @@ def test_an_alert_is_tested_and_explained(alert: Alert) -> None:
     assert used <= labels or alert.name == "JitneyErrorBudgetBurnsSlowly", (
         f"{alert.name} names labels that it does not have"
     )
+    for text in (alert.summary, alert.text):
+        assert not set("{}") & set(re.sub(r"\{\{[^{}]*\}\}", "", text)), f"{alert.name}: a brace is left over in {text!r}"
     explained = sections()[alert.name]
     assert explained.lstrip().startswith(f"{alert.severity.capitalize()}. "), f"{PAGE.name}: {alert.name}"
     assert alert.runbook == f"{PAGE.relative_to(ROOT)}#{alert.name.lower()}"

@@ -5,7 +5,15 @@ import math
 SECONDS = [(60.0, "min", 60.0), (1.0, "s", 1.0), (1e-3, "ms", 1e-3), (1e-6, "µs", 1e-6)]
 THOUSANDS = [(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")]
 BYTES = [(2.0**30, " GiB"), (2.0**20, " MiB"), (2.0**10, " KiB"), (1.0, " B")]
-SUFFIXES = {"reqps": " req/s", "ops": " /s", "percent": " %", "watt": " W", "celsius": " °C", "joule": " J"}
+SUFFIXES = {
+    "Bps": "B/s",
+    "reqps": " req/s",
+    "ops": " /s",
+    "percent": " %",
+    "watt": " W",
+    "celsius": " °C",
+    "joule": " J",
+}
 
 
 def rounded(number: float) -> str:

@@ -98,6 +98,22 @@ WORKERS = [
         "Speed of each replica as learned: 1 is the median of its deployment, 0.1 takes ten times as long. Slow "
         "replicas get fewer items. Nothing is shown where all are equal.",
     ),
+    lines(
+        "Round trips to other machines",
+        "s",
+        8,
+        {"{{deployment}}/{{replica}}": gauge("jitney_link_round_trip_seconds", "deployment", "replica", how="max")},
+        "The way to each replica on another machine and back, without bytes, as measured. Nothing is shown of replicas "
+        "on the machine of the front.",
+    ),
+    lines(
+        "Bandwidth to other machines",
+        "Bps",
+        8,
+        {"{{deployment}}/{{replica}}": gauge("jitney_link_bytes_per_second", "deployment", "replica", how="min")},
+        "What the link to each replica on another machine carries, there and back, as measured with batches of 1 MB or "
+        "more; 0 while there was none. Little of it makes large batches take long: see “Where the time goes”.",
+    ),
     bars(
         "Starts of workers",
         "none",

@@ -46,6 +46,11 @@ impl<P: Payload> Scheduler<P> {
         self.paces.factors()
     }
 
+    /// The measured ways to replicas on other machines.
+    pub fn ways(&self) -> impl Iterator<Item = (ReplicaId, &LinkWay)> + '_ {
+        self.paces.ways()
+    }
+
     /// A replica will end when it has finished what it holds: it gets nothing more.
     pub fn retire(&mut self, id: ReplicaId) {
         self.replicas.condemn(id);

@@ -256,6 +256,13 @@ impl ReplicaPaces {
         believed.map(|(&id, learned)| (id, learned.pace.factor))
     }
 
+    /// The ways to replicas on other machines, as far as they were measured.
+    pub fn ways(&self) -> impl Iterator<Item = (ReplicaId, &LinkWay)> + '_ {
+        let far = if self.far == 0 { None } else { Some(&self.learned) };
+        let ways = far.into_iter().flatten().filter_map(|(&id, learned)| Some((id, learned.way.as_ref()?)));
+        ways.filter(|(_, way)| way.round_trip_s() > 0.0)
+    }
+
     fn set_trial(&mut self, id: ReplicaId, is_slow: bool) {
         let at = self.launches + TRIED_AFTER.max(TRIED_AFTER_EACH * self.learned.len() as u64);
         let Some(learned) = self.learned.get_mut(&id) else { return };

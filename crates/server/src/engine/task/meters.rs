@@ -4,6 +4,7 @@ use crate::base::telemetry::Telemetry;
 use crate::link::batch_end::Durations;
 use crate::values::answer::{Timing, Usage};
 use jitney_core::policy::batch_policy::CloseReason;
+use jitney_core::replicas::paces::link_way::LinkWay;
 use jitney_core::request::ReplicaId;
 use jitney_core::scheduler::explanation::ReplicaSeen;
 use jitney_core::scheduler::results::steps::Step;
@@ -39,6 +40,8 @@ pub(super) struct Meters {
     pub(super) arrival_rate: Gauge,
     pub(super) returns: Gauge,
     replica_speed: GaugeVec,
+    link_round_trip: GaugeVec,
+    link_bandwidth: GaugeVec,
     worker_busy: CounterVec,
     worker_batches: IntCounterVec,
     worker_items: IntCounterVec,
@@ -165,6 +168,8 @@ impl Meters {
             arrival_rate: level(metrics::ARRIVAL_RATE),
             returns: level(metrics::RETURNS),
             replica_speed: telemetry.levels(metrics::REPLICA_SPEED),
+            link_round_trip: telemetry.levels(metrics::LINK_ROUND_TRIP),
+            link_bandwidth: telemetry.levels(metrics::LINK_BANDWIDTH),
             worker_busy: telemetry.totals(metrics::WORKER_BUSY),
             worker_batches: telemetry.counters(metrics::WORKER_BATCHES),
             worker_items: telemetry.counters(metrics::WORKER_ITEMS),
@@ -203,8 +208,10 @@ impl Meters {
     /// A replica is lost.
     pub(super) fn replica_lost(&mut self, replica: ReplicaId) {
         if let Some(meters) = self.replicas.remove(&replica) {
-            // It is not there if no speed was learned.
-            let _ = self.replica_speed.remove_label_values(&[&self.deployment, &meters.number.to_string()]);
+            // What was not learned is not there.
+            for learned in [&self.replica_speed, &self.link_round_trip, &self.link_bandwidth] {
+                let _ = learned.remove_label_values(&[&self.deployment, &meters.number.to_string()]);
+            }
         }
     }
 
@@ -216,7 +223,17 @@ impl Meters {
         }
     }
 
-    /// The same, as `/config` shows it.
+    /// The way to a replica on another machine.
+    pub(super) fn show_way(&self, replica: ReplicaId, way: &LinkWay) {
+        if let Some(meters) = self.replicas.get(&replica) {
+            let labels = [&self.deployment, &meters.number.to_string()];
+            let bandwidth = if way.s_per_byte() > 0.0 { 1.0 / way.s_per_byte() } else { 0.0 };
+            self.link_round_trip.with_label_values(&labels).set(rounded(way.round_trip_s()));
+            self.link_bandwidth.with_label_values(&labels).set(rounded(bandwidth));
+        }
+    }
+
+    /// The speed of a replica, as `/config` shows it.
     pub(super) fn replica_seen(&self, replica: ReplicaId, factor: f64) -> Option<ReplicaSeen> {
         let number = self.replicas.get(&replica)?.number;
         Some(ReplicaSeen { replica: number, speed: (1e3 / factor).round() / 1e3 })

@@ -45,7 +45,7 @@ impl Plan {
         let models = by_deployment(manifests).filter(has_model);
         let total: u32 = models.map(|methods| methods[0].options.replica_bounds().1).sum();
         let cpu_threads = (cores / total.max(1)).max(1);
-        check_names(all())?;
+        check_names(manifests)?;
         for manifest in manifests {
             let mut replicas = Vec::new();
             for methods in by_deployment(std::slice::from_ref(manifest)) {
@@ -55,7 +55,9 @@ impl Plan {
                 let rules = Rules::new(options).map_err(|error| format!("{name}: {error}"))?;
                 let served = methods.iter().cloned().map(Arc::new).collect();
                 if plan.deployments.insert(name.to_owned(), (served, rules)).is_some() {
-                    return Err(format!("two deployments are called {name}; give one of them another name="));
+                    let is_it = |one: &DeploymentManifest| one.deployment() == name;
+                    let first = manifests.iter().find(|manifest| manifest.deployments.iter().any(is_it));
+                    return Err(named_twice(name, &first.unwrap_or(manifest).target, &manifest.target));
                 }
                 if !has_model(&methods) {
                     continue;
@@ -146,16 +148,23 @@ fn by_deployment(manifests: &[Manifest]) -> impl Iterator<Item = &[DeploymentMan
 }
 
 /// Refuses names that are none, and names that two deployments or methods have.
-fn check_names<'a>(all: impl Iterator<Item = &'a DeploymentManifest>) -> Result<(), String> {
-    let mut known = BTreeSet::new();
-    for manifest in all {
-        check_name(manifest.deployment())?;
-        check_name(&manifest.name)?;
-        if !known.insert(&*manifest.name) {
-            return Err(format!("two deployments are called {}; give one of them another name=", manifest.name));
+fn check_names(manifests: &[Manifest]) -> Result<(), String> {
+    let mut known = BTreeMap::new();
+    for Manifest { target, deployments } in manifests {
+        for manifest in deployments {
+            check_name(manifest.deployment())?;
+            check_name(&manifest.name)?;
+            if let Some(first) = known.insert(&*manifest.name, target) {
+                return Err(named_twice(&manifest.name, first, target));
+            }
         }
     }
     Ok(())
+}
+
+fn named_twice(name: &str, first: &str, second: &str) -> String {
+    let places = if first == second { format!("in {first}") } else { format!("in {first} and in {second}") };
+    format!("two deployments are called {name}, {places}; give one of them another name=")
 }
 
 fn check_name(name: &str) -> Result<(), String> {
@@ -212,7 +221,10 @@ mod tests {
         assert_eq!(refused, "clip: backend=joined needs --workers-listen, where agents join");
         assert!(Plan::new(&[joined], 8, Elsewhere { agents: true, ray: false }).is_ok());
         let refused = Plan::new(&[manifest(&["embed", "embed"])], 8, Elsewhere::default()).unwrap_err();
-        assert!(refused.starts_with("two deployments are called clip.embed;"), "{refused}");
+        assert!(refused.starts_with("two deployments are called clip.embed, in m.py; give"), "{refused}");
+        let other = Manifest { target: "other.py".into(), ..manifest(&["count"]) };
+        let refused = Plan::new(&[manifest(&["embed"]), other], 8, Elsewhere::default()).unwrap_err();
+        assert!(refused.starts_with("two deployments are called clip, in m.py and in other.py; give"), "{refused}");
     }
 
     #[test]

@@ -353,6 +353,8 @@ mod tests {
         let used = |record: &LiveRecord| record.replicas()[&1].occupied_until(Instant::now()).as_secs();
         let silent = |record: &LiveRecord| record.replicas()[&1].silent_until(Instant::now()).as_secs();
         assert_eq!((used(&record), silent(&record)), (2, 2), "it is not over");
+        record.progressed(replica);
+        assert_eq!((silent(&record), record.replicas()[&1].ended().1), (0, 0), "a part of it was sent");
         record.batch_ended(replica, second);
         assert_eq!((used(&record), silent(&record)), (2, 0), "the other one is not over");
         record.batch_ended(replica, second);

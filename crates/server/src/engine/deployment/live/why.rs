@@ -7,6 +7,9 @@ use std::time::Duration;
 
 /// A cost or a number of bytes that is so many times another one is a cause.
 const NOTABLE: u64 = 2;
+/// An item that is so many times as large as others makes those wait that are in other batches too.
+const FAR_LARGER: u64 = 8;
+const FAR_LARGER_BYTES: u64 = 1_000;
 /// Fewer bytes than this take no time that could be noticed.
 const NOTABLE_BYTES: u64 = 32 << 10;
 /// A replica whose batches take so many times as long as those of the median one is slow.
@@ -156,7 +159,20 @@ fn queue_cause(facts: &RequestFacts) -> String {
     match batch.reason {
         CloseReason::Suspect => format!("{ahead}: it waited to run alone, because its worker died"),
         _ if facts.replicas == 0 => format!("{ahead} while no replica was ready"),
-        _ => format!("{ahead} while {replicas} ran {batches}"),
+        _ => format!("{ahead} while {replicas} ran {batches}{}", large_item(facts, batch)),
+    }
+}
+
+/// An item that is so large that others wait for it: in the batch of a request that waited for like ones, or its own.
+fn large_item(facts: &RequestFacts, batch: &BatchFacts) -> String {
+    let is_far_larger = |size: u64, others: u64| size >= FAR_LARGER_BYTES && size / FAR_LARGER >= others.max(1);
+    let usual = facts.usual.map_or(u64::MAX, |usual| usual.bytes);
+    if batch.items > 1 && is_far_larger(batch.largest_bytes, facts.bytes) {
+        format!(" with items of up to {} (its own: {})", bytes(batch.largest_bytes), bytes(facts.bytes))
+    } else if is_far_larger(facts.bytes, usual) {
+        format!("; its own item has {}, usual {}", bytes(facts.bytes), bytes(usual))
+    } else {
+        String::new()
     }
 }
 
@@ -296,6 +312,12 @@ mod tests {
         };
         let says = "312 ms, usual 40: 270 in the queue behind 61 items while both replicas ran full batches";
         assert_eq!(why(&waited), says);
+        let large = BatchFacts { reason: CloseReason::Full, largest_bytes: 1_048_578, ..batch(32) };
+        let among = RequestFacts { ahead: 61, ..facts(lengths(270, 2, 40), Some(large)) };
+        let says = "while both replicas ran full batches with items of up to 1.0 MB (its own: 60 bytes)";
+        assert!(why(&among).ends_with(says), "{}", why(&among));
+        let itself = RequestFacts { bytes: 1_048_578, ..among };
+        assert!(why(&itself).ends_with("full batches; its own item has 1.0 MB, usual 60 bytes"), "{}", why(&itself));
         let none_ready = RequestFacts { replicas: 0, ..facts(lengths(900, 1, 20), Some(batch(4))) };
         assert_eq!(why(&none_ready), "921 ms, usual 40: 900 in the queue while no replica was ready");
         let again = RequestFacts { returns: 1, ..facts(lengths(900, 1, 20), Some(batch(1))) };

@@ -146,10 +146,12 @@ impl Seen<'_> {
     fn unusual(&self, workers: &[&KnownWorker]) -> Unusual {
         let batch_timeout_s = self.first.manifest.options.batch_timeout_s;
         let growth = workers.iter().filter_map(|known| known.growth(Instant::now())).max_by_key(|growth| growth.by);
+        let hanging = self.sampled.hanging(batch_timeout_s);
         Unusual {
-            hanging: self.sampled.hanging(batch_timeout_s),
+            hanging,
             batch_timeout_s,
-            slower: self.sampled.slower(),
+            // The time of a batch that hangs counts before its end.
+            slower: if hanging.is_none() { self.sampled.slower() } else { None },
             growth,
             available_bytes: growth.and_then(|_| available_bytes()),
         }

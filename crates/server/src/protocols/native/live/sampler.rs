@@ -47,13 +47,13 @@ pub async fn run(state: Weak<ServerState>) {
 
 /// Logs the faults of deployments that hold, and their end.
 fn tell(state: &ServerState, faults: &mut BTreeMap<String, FaultLog>) {
-    let samples = state.live.samples();
+    let all = state.live.samples();
     let now = Instant::now();
     let deployments = by_deployment(state);
     faults.retain(|name, _| deployments.contains_key(name));
     for (name, methods) in &deployments {
-        let (Some(first), Some(sampled)) = (methods.first(), samples.deployments.get(name)) else { continue };
-        let seen = Seen { state, samples: &samples, sampled, name, first, explanation: None, shows_errors: true };
+        let (Some(first), Some(sampled)) = (methods.first(), all.deployments.get(name)) else { continue };
+        let seen = Seen { state, samples: &all, sampled, name, first, explanation: None, shows_errors: true };
         let due = faults.entry(name.clone()).or_default().next(&judge(&seen.condition()), now);
         match due {
             Some((true, text)) => tracing::warn!(deployment = name, "{name} is not well: {text}"),
