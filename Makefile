@@ -13,6 +13,8 @@ IMAGE := $(VENV)/.image
 STORIES_ENV ?= .venv-stories
 # The environment of Python clients whose pins differ from requirements-dev.txt.
 CLIENTS_ENV := .venv-clients
+# The environment of mkdocs, which builds the site. It needs nothing of jitney.
+SITE_ENV := .venv-site
 # The environment with Ray, for its tests and the demo.
 RAY_ENV := .venv-ray
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml')
@@ -98,6 +100,17 @@ $(CLIENTS_ENV)/.made: tests/clients/requirements.txt $(DEV) | $(EMBEDDING)
 .PHONY: client-packages
 client-packages: $(CLIENTS_ENV)/.made ## install LiteLLM and LlamaIndex for tests, into .venv-clients
 
+$(SITE_ENV)/.made: requirements-site.txt | $(VENV)/.made
+	@echo "· what builds the site, in $(SITE_ENV)"
+	@rm -rf $(SITE_ENV)
+	@$(BIN)/python -m venv --without-pip $(SITE_ENV)
+	@$(BIN)/python -m pip --python $(SITE_ENV)/bin/python install --quiet --no-compile --only-binary :all: \
+		-r requirements-site.txt && touch $@ || \
+		echo "· pip could not install it: the site is not built"
+
+.PHONY: site-packages
+site-packages: $(SITE_ENV)/.made ## install mkdocs, which builds the site, into .venv-site
+
 # What $(VENV) has is visible there: `addsitedir` also reads the file by which $(VENV) finds jitney.
 $(RAY_ENV)/.made: tests/ray_cluster/requirements.txt $(DEV) | $(BUILT)
 	@echo "· Ray, in $(RAY_ENV) (70 MB to download)"
@@ -170,7 +183,7 @@ arch: $(BUILT) $(DEV) ## import directions, file sizes, versions, no paths of on
 # ── Tests ───────────────────────────────────────────────────────────────────
 
 .PHONY: test
-test: $(EMBEDDING) $(DEV) client-packages node-packages ## all tests, Rust and Python
+test: $(EMBEDDING) $(DEV) client-packages node-packages site-packages ## all tests, Rust and Python
 	@scripts/test
 
 # A path with `site-packages` in it counts as installed, and not as a file that the user edits.
@@ -205,7 +218,7 @@ test-oldest: $(EMBEDDING) $(DEV) ## unit tests of Python with the oldest msgspec
 	@PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest --quiet tests/unit
 
 .PHONY: test-all
-test-all: $(EMBEDDING) $(DEV) client-packages node-packages ## all tests, with many more random cases
+test-all: $(EMBEDDING) $(DEV) client-packages node-packages site-packages ## all tests, with many more random cases
 	@PROPTEST_CASES=20000 CARGO_TEST_ARGS=--release JITNEY_TEST_LONG=1 scripts/test
 
 .PHONY: fuzz
@@ -256,9 +269,12 @@ bench-scale: $(BUILT) ## measure workers on other machines, Ray, and models that
 	@cd benchmarks && $(abspath $(BIN))/python -m scale $(ARGS)
 
 .PHONY: docs
-docs: $(BUILT) ## write the reference pages, the dashboard and the rules from the tables, and check all links
+docs: $(BUILT) $(DEV) site-packages ## write the reference pages, pictures, dashboard and rules, and build the site into build/site
 	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python scripts/pictures
 	@$(BIN)/python scripts/dashboard.py
+	@NO_MKDOCS_2_WARNING=1 $(SITE_ENV)/bin/python -m mkdocs build --quiet
+	@echo "the site is in build/site; to read it: python3 -m http.server --directory build/site"
 
 .PHONY: breakages
 breakages: $(BUILT) monitoring-tools ## break a server in ten ways, and measure where and when each is seen (25 minutes; FAULTS="hung clock")
@@ -287,6 +303,6 @@ ci: ## what CI runs: format, lint, types, architecture, tests
 
 .PHONY: clean
 clean: ## remove everything that was built
-	@rm -rf $(VENV) .venv-clients .venv-deploy .venv-peers .venv-ray .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
+	@rm -rf $(VENV) .venv-clients .venv-deploy .venv-peers .venv-ray .venv-site .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
 	@find python bench/python -name '*.so' -delete
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,16 +3,19 @@
 `--check` writes nothing and fails if a page is not what the tables say.
 """
 
+import argparse
 import re
 import sys
 from pathlib import Path
 
 from jitney import _core
+from jitney.cli.main import COMMANDS, parsers_of
 from jitney.config.layers import Option, deployment_options, server_options
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs/reference"
 NOTE = "<!-- Written by `make docs` from the tables in crates/core. Do not edit. -->\n"
+PARSER_NOTE = "<!-- Written by `make docs` from the parser in python/jitney/cli. Do not edit. -->\n"
 OPTIONS_NOTE = "<!-- Written by `make docs` from the tables in python/jitney/config/options.py. Do not edit. -->\n"
 
 
@@ -47,7 +50,7 @@ def metrics() -> str:
         "number. All protocols count in the same way: each request that asks for items is counted once, also one\n"
         "that is refused for its key or its size, or whose client leaves while it sends. If its deployment is not\n"
         'known yet, or is not served, its label is `deployment="(unknown)"`. A program that is refused when it dials\n'
-        "has sent no request. The [guide](../guide.md#batch-policies) explains each `reason` of `jitney_batches_total`."
+        "has sent no request. Each `reason` of `jitney_batches_total` is [explained](config.md#why-a-batch-was-closed)."
     )
     return f"# Metrics\n\n{NOTE}\n{words}\n\n{table(['name', 'kind', 'labels', 'meaning'], rows)}"
 
@@ -103,9 +106,9 @@ environment as `JITNEY_NAME__OPTION`; the command line as `--set NAME.option=val
 deployment is served. These are allowed only in the decorator: {code_only}.
 
 The other arguments of the decorator are part of the code, and no layer can change them: `name` and `route` (the paths,
-[guide](../guide.md#writing-a-deployment)), `examples` ([guide](../guide.md#examples-and-warm-up)), `group_by` and
-`cost` ([guide](../guide.md#what-may-share-a-batch)), `task` ([protocols](../protocols.md#openai)). The
-format of an output image is set where it is made: `jitney.Image(…, format="JPEG")` ([guide](../guide.md#images)).
+[how](../how-to/models/deployment.md)), `examples` ([warm-up](../how-to/models/warm-up.md)), `group_by` and `cost`
+([group keys](../how-to/batches/group-keys.md)), `task` ([protocols](../how-to/call/protocols.md)). The format of an
+output image is set where it is made: `jitney.Image(…, format="JPEG")` ([images](../how-to/models/images.md)).
 
 {option_rows(deployment_options())}
 ## Options of the server
@@ -117,10 +120,54 @@ Layers, weakest first: the default; `[server]` in `jitney.toml`; the environment
 {option_rows(server_options())}"""
 
 
+def flags(parser: argparse.ArgumentParser) -> str:
+    """Return a table of the arguments of a command for each of its groups."""
+    parts: list[str] = []
+    for group in parser._action_groups:  # pyright: ignore[reportPrivateUsage] - argparse has no other way
+        rows = [row(action, parser.prog) for action in group._group_actions]  # pyright: ignore[reportPrivateUsage]
+        if rows:
+            title = (group.title or "").removesuffix(":")
+            parts.append(f"**{title[:1].upper()}{title[1:]}**\n\n{table(['argument', 'meaning'], rows)}")
+    return "\n".join(parts)
+
+
+def row(action: argparse.Action, program: str) -> list[str]:
+    value = action.metavar if isinstance(action.metavar, str) else "|".join(map(str, action.choices or ()))
+    value = value or ("" if action.nargs == 0 else action.dest.upper())
+    names = [f"{name} {value}".rstrip() for name in action.option_strings] or [value]
+    text = (action.help or "") % {**vars(action), "prog": program}
+    return [", ".join(f"`{name}`" for name in names).replace("|", "\\|"), text.replace("|", "\\|").replace("<", "&lt;")]
+
+
+def command_line() -> str:
+    parts = [f"| [`jitney {name}`](#jitney-{name}) | {summary} |\n" for name, (_, summary) in COMMANDS.items()]
+    parts = ["# Command line\n\n", PARSER_NOTE, "\n| command | what it does |\n| --- | --- |\n", *parts]
+    parts.append(
+        "\n`jitney --version` says which version this is, `jitney COMMAND --help` lists the flags of a command.\n"
+    )
+    for name in COMMANDS:
+        parser = parsers_of([name])[name]
+        description = (parser.description or "").strip()
+        parts.append(f"\n## jitney {name}\n\n{description}\n\n{flags(parser)}")
+    return "".join(parts)
+
+
+def internals() -> str:
+    """Return the page about the internals, with a row for each design note."""
+    page = ROOT / "docs/design/index.md"
+    rows: list[list[str]] = []
+    for note in sorted(page.parent.glob("0*.md")):
+        number, title = re.findall(r"# (\d+)[ ·]+(.+)", note.read_text())[0]
+        rows.append([f"[{number}]({note.name})", title])
+    begin, end = "<!-- notes -->\n", "<!-- /notes -->"
+    before, rest = page.read_text().split(begin)
+    return f"{before}{begin}{table(['note', 'about'], rows)}{end}{rest.split(end)[1]}"
+
+
 def broken_links() -> list[str]:
     problems: list[str] = []
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#\s\"]+)", page.read_text()):
             if "://" not in target and not (page.parent / target).exists():
                 problems.append(f"{page.relative_to(ROOT)}: {target} leads nowhere")
     return problems
@@ -128,8 +175,10 @@ def broken_links() -> list[str]:
 
 def main() -> int:
     problems: list[str] = []
-    for name, page in {"outcomes.md": outcomes(), "metrics.md": metrics(), "options.md": options()}.items():
-        path = FOLDER / name
+    pages = {"outcomes.md": outcomes(), "metrics.md": metrics(), "options.md": options()}
+    pages |= {"command-line.md": command_line(), "../design/index.md": internals()}
+    for name, page in pages.items():
+        path = (FOLDER / name).resolve()
         if "--check" not in sys.argv:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(page)

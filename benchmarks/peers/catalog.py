@@ -305,7 +305,7 @@ WHOLE: dict[str, Server] = {
         Server(
             name="jitney",
             title="jitney",
-            source="docs/guide.md",
+            source="docs/how-to/index.md",
             package="jitney",
             command=jitney_command,
             loads=(*ALL, *STREAMS),

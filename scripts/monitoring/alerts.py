@@ -1,14 +1,14 @@
 """The alerts: when each fires, and what it says.
 
 `page` wakes a person, `ticket` is for working hours, `info` is shown and sent to no person. What to do about each alert
-is in docs/operations.md, in a section of its name.
+is in docs/operations/monitoring.md, in a section of its name.
 """
 
 from dataclasses import dataclass, field
 
 from monitoring.queries import ASKED, FAILED, MODEL, READY, REQUESTS
 
-PAGE = "docs/operations.md"
+PAGE = "docs/operations/monitoring.md"
 ERROR_BUDGET = 0.005
 BY = "by (job, deployment)"
 BY_WORKER = "by (job, instance, deployment, replica)"

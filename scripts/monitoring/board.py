@@ -86,7 +86,7 @@ def dashboard() -> Json:
     return {
         "uid": "jitney",
         "title": "jitney",
-        "description": "Written by `make docs`. docs/operations.md explains the alerts.",
+        "description": "Written by `make docs`. docs/operations/monitoring.md explains the alerts.",
         "tags": ["jitney"],
         "schemaVersion": 39,
         "version": 1,

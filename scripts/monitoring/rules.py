@@ -10,8 +10,8 @@ from monitoring.queries import ASKED, FAILED, LATENCY, MODEL, READY, REFUSED, RE
 BY = "by (job, deployment)"
 NOTE = """\
 # Written by `make docs` from the tables in crates/core. Do not edit: scripts/monitoring has the source.
-# docs/operations.md explains each alert. Rules of the last group are evaluated as often as `evaluation_interval` says:
-# with 5 s, an alert that has no `for` fires within 10 s of the scrape that shows it.
+# docs/operations/monitoring.md explains each alert. Rules of the last group are evaluated as often as
+# `evaluation_interval` says: with 5 s, an alert that has no `for` fires within 10 s of the scrape that shows it.
 """
 
 

@@ -89,7 +89,7 @@ def machine() -> Iterator[Machine]:
 
 
 def install(folder: Path, port: int) -> None:
-    """Do what docs/deployment.md says. jitney is in the image already."""
+    """Do what docs/operations/deployment.md says. jitney is in the image already."""
     units = folder / "etc/systemd/system"
     shutil.copy(DEPLOY / "jitney@.service", units)
     wants = units / "multi-user.target.wants"

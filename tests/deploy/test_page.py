@@ -1,11 +1,11 @@
-"""docs/deployment.md names files, options and tasks that exist."""
+"""docs/operations/deployment.md names files, options and tasks that exist."""
 
 import re
 
 from jitney.config.layers import deployment_options, server_options
 from tools import ROOT
 
-PAGE = (ROOT / "docs/deployment.md").read_text()
+PAGE = (ROOT / "docs/operations/deployment.md").read_text()
 
 
 def test_files_that_it_names_are_there() -> None:

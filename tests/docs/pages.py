@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,12 @@ class Command:
         """Say whether this is what it prints; … stands for anything."""
         pattern = ".*?".join(map(re.escape, self.output.split("…")))
         return re.fullmatch(pattern, output.replace("\r", "").strip(), re.DOTALL) is not None
+
+
+def pages_below(folder: str, left_out: Iterable[str]) -> list[str]:
+    """Return every page below a folder, in order, without those whose path begins with one of `left_out`."""
+    names = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.md"))
+    return [name for name in names if not name.startswith(tuple(left_out))]
 
 
 def blocks(page: str) -> list[Block]:

@@ -1,4 +1,4 @@
-"""What README and the pages for users say is so: every block is run or says why not, every link leads somewhere."""
+"""What README and the pages of the site say is so: every block is run or says why not, every link leads somewhere."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import pytest
 from jitney.cli.main import main
 from jitney.cli.reload import Reloader
 from jitney.front.settings import Settings
-from pages import ROOT, Block, Command, blocks, broken_links, commands
+from pages import ROOT, Block, Command, blocks, broken_links, commands, pages_below
 from PIL import Image
 
 if TYPE_CHECKING:
@@ -24,24 +24,43 @@ if TYPE_CHECKING:
 else:
     from harness import Server
 
-PAGES = ["README.md", "docs/guide.md", "docs/protocols.md", "docs/embedding-in-python.md", "docs/bench.md"]
+# Pages whose blocks are run by another test, or are not to be run.
+ELSEWHERE = {
+    "docs/design/": "pictures and formats for maintainers",
+    "docs/how-to/frameworks/": "tests/docs/test_recipes.py",
+    "docs/migrate/": "tests/migrate",
+    "docs/operations/deployment.md": "tests/deploy/test_page.py",
+    "docs/operations/monitoring.md": "tests/monitoring/test_rules.py",
+}
+PAGES = ["README.md", *pages_below("docs", ELSEWHERE)]
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 # Blocks that cannot be run here. A new one is added to this list, or the test fails.
 NOT_RUN = [
-    ("docs/guide.md", "python", "pytest collects it"),
-    ("docs/guide.md", "python", "needs two GPUs and a model"),
-    ("docs/guide.md", "console", "needs the packages of both models"),
-    ("docs/guide.md", "text", "it shows a line of the log"),
-    ("docs/guide.md", "text", "it shows a line of the page"),
-    ("docs/guide.md", "text", "it shows a line of the log"),
-    ("docs/guide.md", "python", "it needs opentelemetry-sdk"),
-    ("docs/guide.md", "ini", "needs systemd"),
-    ("docs/guide.md", "console", "needs Slurm"),
-    ("docs/guide.md", "console", "needs a Ray cluster"),
-    ("docs/embedding-in-python.md", "console", "it changes the environment"),
-    ("docs/embedding-in-python.md", "python", "needs a Ray cluster"),
-    ("docs/embedding-in-python.md", "python", "needs the server above"),
+    ("docs/how-to/answers/chains.md", "console", "needs the packages of both models"),
+    ("docs/how-to/batches/gpu.md", "python", "needs two GPUs and a model"),
+    ("docs/how-to/models/tests.md", "python", "pytest collects it"),
+    ("docs/how-to/programs/fastapi.md", "console", "it changes the environment"),
+    ("docs/how-to/programs/processes.md", "python", "needs the server above"),
+    ("docs/how-to/programs/ray.md", "python", "needs a Ray cluster"),
+    ("docs/how-to/serve/live-page.md", "text", "it shows a line of the page"),
+    ("docs/how-to/serve/machines.md", "ini", "needs systemd"),
+    ("docs/how-to/serve/machines.md", "console", "needs Slurm"),
+    ("docs/how-to/serve/ray.md", "console", "needs a Ray cluster"),
+    ("docs/how-to/serve/traces.md", "text", "it shows a line of the log"),
+    ("docs/how-to/serve/traces.md", "python", "it needs opentelemetry-sdk"),
+    ("docs/how-to/serve/watch.md", "text", "it shows a line of the log"),
+    ("docs/start/embedding.md", "console", "it changes the environment"),
+    ("docs/start/images.md", "console", "it changes the environment"),
+    ("docs/tutorials/chat.md", "console", "needs the packages of smollm2"),
+    ("docs/tutorials/chat.md", "python", "needs the packages of smollm2"),
+    ("docs/tutorials/diffusion.md", "python", "it is an excerpt of examples/text_to_image/whole.py"),
+    ("docs/tutorials/diffusion.md", "python", "it is an excerpt of examples/text_to_image/steps.py"),
+    ("docs/tutorials/diffusion.md", "python", "it is an excerpt of examples/text_to_image/steps.py"),
+    ("docs/tutorials/fastapi.md", "console", "it changes the environment"),
+    ("docs/tutorials/rag.md", "python", "it is an excerpt of examples/rag/rag.py"),
+    ("docs/tutorials/rag.md", "console", "needs the packages of both models"),
 ]
+EXCERPT = "it is an excerpt of "
 PICTURES = {"text"}
 RUN = [block for block in BLOCKS if block.reason is None]
 FILES = [block for block in RUN if block.language in ("python", "toml") and block.file]
@@ -65,13 +84,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert block.file
         (where / ("all" if block.language == "toml" else ".") / block.file).write_text(block.text)
     Image.new("RGB", (40, 30), (0, 128, 128)).save(where / "photo.png")
+    (where / "examples").symlink_to(ROOT / "examples")
     return where
 
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    """One server for all files at once, with the `jitney.toml` of the guide, and the smallest ready-made model."""
-    targets = ["minilm", *(str(block.file) for block in FILES if block.language == "python")]
+    """One server for all files at once, with the `jitney.toml` of the pages, a ready-made model and an example."""
+    files = dict.fromkeys(str(block.file) for block in FILES if block.language == "python")
+    targets = ["minilm", "examples/text_to_image/steps.py", *files]
     started = Server(folder, targets, ("--config", "all/jitney.toml"), {})
     try:
         yield started.wait_ready()
@@ -102,24 +123,44 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert [(block.page, block.language, block.reason) for block in BLOCKS if block.reason] == NOT_RUN
     known = {"python", "console", "toml", "json", "js", *PICTURES}
     assert [f"{block}: {block.language}" for block in RUN if block.language not in known] == []
-    assert {block.page for block in FILES} == set(PAGES)
 
 
-def test_no_two_files_have_one_name() -> None:
-    names = [block.file for block in FILES]
-    assert sorted(names, key=str) == sorted(set(names), key=str)
+def test_pages_that_are_run_elsewhere_are_there() -> None:
+    assert len(PAGES) > 40
+    assert [name for name in ELSEWHERE if not (ROOT / name).exists()] == []
 
 
-@pytest.mark.parametrize("block", [block for block in FILES if block.language == "python"], ids=str)
+def test_no_two_different_files_have_one_name() -> None:
+    texts = {str(block.file): block.text for block in FILES}
+    assert [str(block) for block in FILES if texts[str(block.file)] != block.text] == []
+
+
+@pytest.mark.parametrize("block", {b.file: b for b in FILES if b.language == "python"}.values(), ids=str)
 def test_a_file_passes_check(block: Block, folder: Path) -> None:
     said = shell(f"jitney check {block.file}", folder, 0)
     assert "warning" not in said.replace("warning: no examples", "")
 
 
-def test_the_model_of_the_readme_is_the_example() -> None:
-    (shown,) = [block for block in FILES if block.page == "README.md"]
-    example = (ROOT / "examples/embedder.py").read_text()
-    assert shown.text.split("import zlib")[1] == example.split("import zlib")[1]
+def code(text: str) -> str:
+    """Return a file without what is before its first import."""
+    return text[text.index("\nimport ") :]
+
+
+@pytest.mark.parametrize("name", ["embedder.py", "topics.py"])
+def test_a_model_of_the_pages_is_the_example(name: str) -> None:
+    shown = [block for block in BLOCKS if block.file == name]
+    assert {code(block.text) for block in shown} == {code((ROOT / "examples" / name).read_text())}
+
+
+def test_an_excerpt_is_in_its_file() -> None:
+    excerpts = [block for block in BLOCKS if (block.reason or "").startswith(EXCERPT)]
+    missing = [
+        f"{block}: {line}"
+        for block in excerpts
+        for line in block.text.splitlines()
+        if line.strip() not in (ROOT / str(block.reason).removeprefix(EXCERPT)).read_text()
+    ]
+    assert excerpts and missing == []
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
@@ -200,7 +241,7 @@ def check_serve(arguments: list[str], server: Server, monkeypatch: pytest.Monkey
     assert taken or "--reload" in arguments
     for settings in taken:
         assert settings.overrides.unknown_names(served) == []
-        assert all(Path(target).is_file() for target in settings.targets)
+        assert all(target.startswith("jitney.models.") or Path(target).is_file() for target in settings.targets)
 
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=str)
@@ -241,15 +282,43 @@ def test_every_link_leads_somewhere() -> None:
     assert [problem for page in pages for problem in broken_links(page)] == []
 
 
-def test_the_guide_explains_why_batches_are_closed_and_what_config_says_of_them() -> None:
-    core, guide = ROOT / "crates/core/src", (ROOT / "docs/guide.md").read_text()
+def test_the_reference_explains_why_batches_are_closed_and_what_config_says_of_them() -> None:
+    core = ROOT / "crates/core/src"
     reasons = re.findall(r'CloseReason::\w+ => "(\w+)"', (core / "policy" / "batch_policy.rs").read_text())
     explained = (core / "scheduler" / "explanation.rs").read_text()
     (explanation,) = re.findall(r"pub struct Explanation \{(.*?)\n\}", explained, re.DOTALL)
     fields = re.findall(r"pub (\w+):", explanation)
     assert len(reasons) == 11 and "returns" in fields
-    rows = "\n".join(line.split("|")[1] for line in guide.splitlines() if line.startswith("|"))
-    assert [name for name in (*reasons, *fields) if f"`{name}`" not in rows] == []
+    assert not_in_tables("docs/reference/config.md", [*reasons, *fields]) == []
+
+
+def test_the_reference_explains_every_field_of_config(server: Server) -> None:
+    config = server.get("/config").json()
+    names = {*config, *(name for each in config["deployments"].values() for name in each)}
+    assert len(names) > 10
+    assert not_in_tables("docs/reference/config.md", sorted(names)) == []
+
+
+def test_the_reference_explains_every_header_of_the_api(server: Server) -> None:
+    document = server.get("/openapi.json").json()
+    parts = document["components"]
+    asked = [each["name"] for each in parts["parameters"].values()]
+    answered = {
+        name
+        for path in document["paths"].values()
+        for answer in path.get("post", {"responses": {}})["responses"].values()
+        for name in answer.get("headers", {})
+    }
+    keys = [each["name"] for each in parts.get("securitySchemes", {}).values() if each.get("in") == "header"]
+    assert len(asked) >= 3 and len(answered) >= 6
+    assert not_in_tables("docs/reference/headers.md", [*asked, *sorted(answered), *keys]) == []
+
+
+def not_in_tables(page: str, names: list[str]) -> list[str]:
+    """Say which names stand in no first column of a table of a page."""
+    rows = (ROOT / page).read_text().splitlines()
+    first = "\n".join(line.split("|")[1] for line in rows if line.startswith("|"))
+    return [name for name in names if not re.search(rf"`{re.escape(name)}\b", first)]
 
 
 def test_the_reference_pages_are_what_the_tables_say() -> None:

@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pages import blocks
+from pages import blocks, pages_below
 
 if TYPE_CHECKING:
     from tests.e2e.harness import Server
 else:
     from harness import Server
 
-PAGE = "docs/recipes.md"
-FILES = {block.file: block for block in blocks(PAGE) if block.file}
+PAGES = pages_below("docs/how-to/frameworks", [])
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+FILES = {block.file: block for block in BLOCKS if block.file}
 LISTENING = re.compile(r"Listening at: http://127\.0\.0\.1:(\d+)")
 PROGRAMS = ("--listen-programs", "unix:models.sock", "--max-body-bytes", "2000")
 TEXTS = [f"{'a' * length} bus" for length in range(1, 41)]
@@ -32,7 +33,7 @@ TEXTS = [f"{'a' * length} bus" for length in range(1, 41)]
 
 def test_every_block_is_run_or_says_why_not() -> None:
     assert set(FILES) == {"flask_app.py", "django_app.py", "celery_app.py"}
-    others = [(block.language, block.reason) for block in blocks(PAGE) if not block.file]
+    others = [(block.language, block.reason) for block in BLOCKS if not block.file]
     assert others == [("console", "the tests start it")] * 4
 
 
@@ -40,7 +41,7 @@ def test_every_block_is_run_or_says_why_not() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a reader has who saved the files."""
     where = tmp_path_factory.mktemp("recipes")
-    (model,) = [block for block in blocks("docs/embedding-in-python.md") if block.file == "lengths.py"]
+    (model,) = [block for block in blocks("docs/how-to/programs/first-call.md") if block.file == "lengths.py"]
     for block in (model, *FILES.values()):
         assert block.file
         (where / block.file).write_text(block.text)

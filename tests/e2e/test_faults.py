@@ -1,6 +1,6 @@
 """Faults that an operator must see: what the log and the live page say, and that clients notice as little as possible.
 
-`make breakages` has the slow ones, with a real Prometheus and a browser; docs/operations.md has its table.
+`make breakages` has the slow ones, with a real Prometheus and a browser; docs/operations/monitoring.md has its table.
 """
 
 import re

@@ -113,7 +113,8 @@ def test_a_panel_says_what_it_shows_and_in_which_unit() -> None:
 def test_what_texts_call_a_panel_is_one() -> None:
     titles = {panel["title"] for panel in BOARD["panels"]} | {panel["title"] for panel in panels()} | OTHERS
     texts = {panel["title"]: panel["description"] for panel in panels()}
-    texts |= {name: (ROOT / name).read_text() for name in ("docs/operations.md", "deploy/prometheus/jitney.rules.yml")}
+    pages = ("docs/operations/monitoring.md", "deploy/prometheus/jitney.rules.yml")
+    texts |= {name: (ROOT / name).read_text() for name in pages}
     for place, text in texts.items():
         named = {" ".join(name.split()) for name in re.findall(r"“([^”]+)”", text)}
         assert named <= titles | {"Within … s"}, f"{place} names panels that do not exist: {named - titles}"

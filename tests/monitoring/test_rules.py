@@ -10,7 +10,7 @@ from monitoring.rules import groups
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy/prometheus"
-PAGE = ROOT / "docs/operations.md"
+PAGE = ROOT / "docs/operations/monitoring.md"
 
 
 def run(*command: str) -> str:
@@ -62,7 +62,7 @@ def test_an_alert_is_tested_and_explained(alert: Alert) -> None:
         assert not set("{}") & set(re.sub(r"\{\{[^{}]*\}\}", "", text)), f"{alert.name}: a brace is left over in {text!r}"
     explained = sections()[alert.name]
     assert explained.lstrip().startswith(f"{alert.severity.capitalize()}. "), f"{PAGE.name}: {alert.name}"
-    assert alert.runbook == f"docs/{PAGE.name}#{alert.name.lower()}"
+    assert alert.runbook == f"{PAGE.relative_to(ROOT)}#{alert.name.lower()}"
 
 
 def test_the_page_explains_no_alert_that_does_not_exist() -> None:

@@ -15,9 +15,9 @@ from watching import actors
 
 EXAMPLE = ROOT / "examples" / "on_ray" / "app.py"
 NEEDS = "needs a Ray cluster"
-PAGE = "docs/embedding-in-python.md"
+PAGE = "docs/how-to/programs/ray.md"
 PROGRAMS = [block for block in blocks(PAGE) if block.reason == NEEDS and block.language == "python"]
-FILES = {block.file: block for block in blocks(PAGE) if block.file}
+FILES = {block.file: block for block in blocks("docs/how-to/programs/first-call.md") if block.file}
 
 
 def test_a_handler_of_fastapi_calls_a_model_that_runs_in_the_cluster(

@@ -56,7 +56,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         raise ConfigError(f"no command {arguments[0]!r}{_hint(arguments[0], COMMANDS)}")
     if arguments[:1] == ["bench"]:
         _module("bench").check_installed()
-    parsers = _parsers(arguments)
+    parsers = parsers_of(arguments)
     parsed, rest = parsers[""].parse_known_args(arguments)
     if rest:
         raise ConfigError(_unknown_option(parsers[parsed.command or ""], rest[0]))
@@ -110,7 +110,7 @@ class Version(argparse.Action):
         parser.exit()
 
 
-def _parsers(arguments: Sequence[str]) -> dict[str, argparse.ArgumentParser]:
+def parsers_of(arguments: Sequence[str]) -> dict[str, argparse.ArgumentParser]:
     """Return the parser of each command by its name, and under "" that of the program.
 
     Only the parser of the command in `arguments` has the options of its command.

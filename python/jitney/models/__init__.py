@@ -1,11 +1,20 @@
 """The ready-made models: names that `jitney serve` takes as targets.
 
 The table is read in the front and imports none of the models. A model itself runs in workers, and uses only what
-`import jitney` gives to every user.
+`import jitney` gives to every user. Their classes, `MiniLM` and `SmolLM2`, can be used inside other models: they are
+imported at first use.
 """
 
+import importlib
 import importlib.util
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jitney.models.minilm import MiniLM
+    from jitney.models.smollm2 import SmolLM2
+
+__all__ = ["READY_MADE", "MiniLM", "ReadyMade", "SmolLM2"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +55,11 @@ READY_MADE = {
         ),
     )
 }
+
+
+def __getattr__(name: str) -> Any:
+    for model in READY_MADE.values():
+        module, _, class_name = model.target.partition(":")
+        if name == class_name:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module 'jitney.models' has no attribute {name!r}")

@@ -145,7 +145,7 @@ TILES = [
         "none",
         3,
         {"": f"count({FIRING}) or vector(0)"},
-        "Alerts of jitney that fire now. Each is explained, with what to do, in docs/operations.md.",
+        "Alerts of jitney that fire now. Each is explained, with what to do, in docs/operations/monitoring.md.",
         bad=1,
     ),
 ]

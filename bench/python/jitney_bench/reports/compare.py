@@ -1,4 +1,4 @@
-"""Two measurements side by side: what differs, and what is noise. The rule is in docs/bench.md."""
+"""Two measurements side by side: what differs, and what is noise. The rule is in docs/operations/measuring.md."""
 
 import math
 import statistics

@@ -1,0 +1,1 @@
+"""The pictures of the site: SVG files, each drawn from a small table."""
