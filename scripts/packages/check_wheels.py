@@ -55,7 +55,7 @@ def content(path: Path) -> list[str]:
         for module in modules:
             head = wheel.read(module)[:20]
             if int.from_bytes(head[18:20], "little") != expected:
-                problems.append(f"{module} is not for the processor that the name of the wheel says")
+                problems.append(f"{module}: built for another processor than the name of the wheel says")
     for suffix in ("licenses/LICENSE", "licenses/THIRD-PARTY-LICENSES", "py.typed", ".pyi"):
         if not any(name.endswith(suffix) for name in names):
             problems.append(f"no {suffix}")

@@ -85,7 +85,7 @@ def test_a_module_of_another_processor_and_files_that_do_not_belong_there_are_fo
     assert check.content(other) == [
         "tests/test_a.py does not belong there",
         "jitney/__pycache__/a.pyc does not belong there",
-        "jitney/_core.abi3.so is not for the processor that the name of the wheel says",
+        "jitney/_core.abi3.so: built for another processor than the name of the wheel says",
     ]
 
 
