@@ -297,6 +297,10 @@ wheels: $(PACKAGES_ENV)/.made ## build wheels and sources of both packages into 
 test-wheels: $(PACKAGES_ENV)/.made ## install what is in dist/ with each Python that is found, and use it (ARGS="--versions 3.12")
 	@PATH="$$PATH:$(PACKAGES_BIN)" $(PACKAGES_BIN)/python scripts/packages/try_wheels.py $(ARGS)
 
+.PHONY: test-sources
+test-sources: ## build the source distributions in dist/ as pip does, and start what comes out
+	@scripts/packages/try_sources
+
 .PHONY: licenses
 licenses: ## write THIRD-PARTY-LICENSES: the licences of what the extension modules link
 	@python3 scripts/packages/third_party.py

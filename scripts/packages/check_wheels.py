@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 8_000_000
 """A wheel that is larger is slow to install, and has something in it that does not belong there."""
-PLATFORM = re.compile(r"manylinux_2_17_(?P<machine>x86_64|aarch64)\.manylinux2014_(?P=machine)")
+PLATFORM = re.compile(r"manylinux2014_(?P<machine>x86_64|aarch64)\.manylinux_2_17_(?P=machine)")
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """Name of a processor → its number in the head of an ELF file."""
 BELONGS = re.compile(

@@ -30,7 +30,7 @@ MODEL = """\
 import jitney
 
 
-@jitney.deployment(max_batch_size=8)
+@jitney.deployment(max_batch_size=8, examples=["a"])
 class Shout:
     def predict(self, texts: list[str]) -> list[str]:
         return [text.upper() for text in texts]

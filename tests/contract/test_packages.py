@@ -52,7 +52,7 @@ def make_wheel(folder: Path, name: str, machine: str = "x86_64", **files: bytes)
     return path
 
 
-GOOD = "jitney-0.1.0-cp311-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+GOOD = "jitney-0.1.0-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl"
 
 
 def test_a_good_wheel_is_accepted(tmp_path: Path) -> None:
@@ -63,10 +63,10 @@ def test_a_good_wheel_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "jitney-0.1.0-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "jitney-0.1.0-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
         "jitney-0.1.0-cp311-abi3-linux_x86_64.whl",
         "jitney-0.1.0-cp311-abi3-manylinux_2_34_x86_64.whl",
-        "jitney-0.1.0-cp311-abi3-manylinux_2_17_x86_64.manylinux2014_aarch64.whl",
+        "jitney-0.1.0-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_aarch64.whl",
     ],
 )
 def test_a_wheel_for_one_python_or_a_new_libc_only_is_found(name: str) -> None:
@@ -152,3 +152,22 @@ def test_workflows_call_tasks_that_exist() -> None:
     tasks = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     called = {task for path in WORKFLOWS for task in re.findall(r"run: make ([a-z-]+)", path.read_text())}
     assert called and called <= tasks
+
+
+RELEASES = (ROOT / "docs/contributing/releases.md").read_text()
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+
+
+def test_the_public_names_are_those_that_are_documented() -> None:
+    rows = re.findall(r"^\| [A-Z][\w ]* \| ((?:`\w+`(?:, )?)+) \|$", RELEASES, re.MULTILINE)
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(documented) == sorted(jitney.__all__) == dir(jitney)
+
+
+def test_pages_and_examples_import_only_modules_that_are_public() -> None:
+    public = set(re.findall(r"`(jitney\.\w+)`", RELEASES.split("All other modules")[0]))
+    imports = re.compile(r"^\s*(?:from|import) (jitney(?:_bench)?(?:\.\w+)+|jitney_bench)", re.MULTILINE)
+    pages = [path for path in PAGES if not {"contributing", "design"} & set(path.parts)]
+    used = {(name, path.name) for path in pages for name in imports.findall(path.read_text())}
+    assert {name for name, _ in used} <= public, used
+    assert used, "the pattern finds nothing"
