@@ -119,6 +119,10 @@ def ask(address: str, path: str, body: object) -> object:
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 return json.load(answer)
+        except urllib.error.HTTPError as error:
+            refusal = json.load(error)
+            expect(refusal["reason"] == "loading", f"the server answered {refusal}")
+            time.sleep(0.05)
         except (urllib.error.URLError, ConnectionError) as error:
             if time.monotonic() > until:
                 raise Failure(f"no answer in {STEP_S:.0f} s: {error}") from error
