@@ -172,8 +172,9 @@ lint: $(DEV) ## ruff, the list of words, clippy; warnings are errors
 	@cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings
 
 .PHONY: types
-types: $(EMBEDDING) $(DEV) ## pyright, strict
+types: $(EMBEDDING) $(DEV) ## pyright, strict; the stubs of the extension modules say what these have
 	@$(BIN)/pyright
+	@$(BIN)/python -m mypy.stubtest --concise --allowlist scripts/packages/stubtest.txt jitney._core jitney_bench._generator
 
 .PHONY: arch
 arch: $(BUILT) $(DEV) ## import directions, file sizes, versions, no paths of one machine
@@ -186,8 +187,9 @@ arch: $(BUILT) $(DEV) ## import directions, file sizes, versions, no paths of on
 test: $(EMBEDDING) $(DEV) client-packages node-packages site-packages ## all tests, Rust and Python
 	@scripts/test
 
-# A path with `site-packages` in it counts as installed, and not as a file that the user edits.
-OLDEST := $(VENV)/oldest/site-packages
+.PHONY: test-python
+test-python: $(EMBEDDING) $(DEV) ## the Python tests alone (ARGS=tests/unit)
+	@$(BIN)/python -m pytest $(ARGS)
 
 .PHONY: ci-ray
 ci-ray: ray-packages $(BUILT) ## the tests with a real Ray cluster (root on Linux: its machines are network namespaces)
@@ -212,14 +214,34 @@ test-migrate: $(EMBEDDING) $(DEV) ray-packages ## install the servers of docs/mi
 	@$(MAKE) peers PEERS=litserve,bentoml,ray,pytriton,mosec
 	@JITNEY_TEST_MIGRATE=1 $(BIN)/python -m pytest tests/migrate
 
+# A path with `site-packages` in it counts as installed, and not as a file that the user edits.
+OTHER_VERSIONS := $(VENV)/versions/site-packages
+
+.PHONY: test-versions
+test-versions: $(EMBEDDING) $(DEV) ## unit tests of Python with other libraries (VERSIONS=oldest, newest, or "numpy==2.0.2 …")
+	@case "$(VERSIONS)" in oldest|newest) $(BIN)/python scripts/bounds.py "$(VERSIONS)";; *) printf '%s\n' $(VERSIONS);; esac \
+		> $(VENV)/versions.txt
+	@rm -rf $(OTHER_VERSIONS)
+	@$(BIN)/python -m pip install --quiet --upgrade --target $(OTHER_VERSIONS) -r $(VENV)/versions.txt
+	@PYTHONPATH=$(OTHER_VERSIONS) $(BIN)/python -m pytest --quiet tests/unit
+
 .PHONY: test-oldest
-test-oldest: $(EMBEDDING) $(DEV) ## unit tests of Python with the oldest msgspec and pydantic that pyproject.toml allows
-	@$(BIN)/python -m pip install --quiet --upgrade --target $(OLDEST) $$($(BIN)/python scripts/oldest.py)
-	@PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest --quiet tests/unit
+test-oldest: ## unit tests of Python with the oldest msgspec, pydantic and numpy that pyproject.toml allows
+	@$(MAKE) test-versions VERSIONS=oldest
+
+.PHONY: test-newest
+test-newest: ## unit tests of Python with the newest msgspec, pydantic and numpy that pyproject.toml allows
+	@$(MAKE) test-versions VERSIONS=newest
 
 .PHONY: test-all
-test-all: $(EMBEDDING) $(DEV) client-packages node-packages site-packages ## all tests, with many more random cases
+test-all: $(EMBEDDING) $(DEV) client-packages node-packages site-packages ## all tests, with many more random cases, and other libraries
 	@PROPTEST_CASES=20000 CARGO_TEST_ARGS=--release JITNEY_TEST_LONG=1 scripts/test
+	@$(MAKE) test-oldest
+	@$(MAKE) test-newest
+
+.PHONY: coverage
+coverage: $(EMBEDDING) $(DEV) ## which lines the tests reach: Python, and Rust if cargo-llvm-cov is there (TESTS="tests/unit")
+	@scripts/coverage $(TESTS)
 
 .PHONY: fuzz
 fuzz: $(VENV)/.made ## long property tests of all parsers (CASES=200000)
@@ -268,6 +290,45 @@ bench-stories: $(BUILT) $(STORIES_ENV)/.made ## repeat the five stories (STORIES
 bench-scale: $(BUILT) ## measure workers on other machines, Ray, and models that use each other (ARGS="--only stages"; root)
 	@cd benchmarks && $(abspath $(BIN))/python -m scale $(ARGS)
 
+# ── Packages ────────────────────────────────────────────────────────────────
+
+PACKAGES_ENV := .venv-packages
+PACKAGES_BIN := $(CURDIR)/$(PACKAGES_ENV)/bin
+
+$(PACKAGES_ENV)/.made: requirements-packages.txt | prerequisites
+	@echo "· tools that build wheels, in $(PACKAGES_ENV)"
+	@"$$(scripts/find-python)" -m venv $(PACKAGES_ENV)
+	@$(PACKAGES_BIN)/python -m pip install --quiet -r requirements-packages.txt
+	@touch $@
+
+.PHONY: wheels
+wheels: $(PACKAGES_ENV)/.made ## build wheels and sources of both packages into dist/, check them (ARGS="--targets x86_64")
+	@$(PACKAGES_BIN)/python scripts/packages/build_wheels.py $(ARGS)
+	@$(PACKAGES_BIN)/python scripts/packages/check_wheels.py
+
+.PHONY: test-wheels
+test-wheels: $(PACKAGES_ENV)/.made ## install what is in dist/ with each Python that is found, and use it (ARGS="--versions 3.12")
+	@PATH="$$PATH:$(PACKAGES_BIN)" $(PACKAGES_BIN)/python scripts/packages/try_wheels.py $(ARGS)
+
+.PHONY: test-sources
+test-sources: ## build the source distributions in dist/ as pip does, and start what comes out
+	@scripts/packages/try_sources
+
+.PHONY: licenses
+licenses: ## write THIRD-PARTY-LICENSES: the licences of what the extension modules link
+	@python3 scripts/packages/third_party.py
+
+.PHONY: deny
+deny: ## licences, sources and known faults of all crates (needs cargo-deny)
+	@command -v cargo-deny >/dev/null || { echo "jitney: missing: cargo-deny (cargo install --locked cargo-deny)" >&2; exit 1; }
+	@cargo deny --locked check $(ARGS)
+
+.PHONY: lock
+lock: $(PACKAGES_ENV)/.made ## write the lock files of development tools (requirements-*.txt) from requirements-*.in
+	@for name in build dev packages; do \
+		$(PACKAGES_BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+		--custom-compile-command "make lock" --output-file requirements-$$name.txt requirements-$$name.in $(ARGS) || exit 1; done
+
 .PHONY: docs
 docs: $(BUILT) $(DEV) site-packages ## write the reference pages, pictures, dashboard and rules, and build the site into build/site
 	@$(BIN)/python scripts/reference.py
@@ -303,6 +364,6 @@ ci: ## what CI runs: format, lint, types, architecture, tests
 
 .PHONY: clean
 clean: ## remove everything that was built
-	@rm -rf $(VENV) .venv-clients .venv-deploy .venv-peers .venv-ray .venv-site .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
+	@rm -rf $(VENV) .venv-clients .venv-deploy .venv-packages .venv-peers .venv-ray .venv-site .venv-stories target benchmarks/echo/target scripts/protos/target tests/node/node_modules build dist
 	@find python bench/python -name '*.so' -delete
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

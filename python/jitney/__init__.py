@@ -140,7 +140,7 @@ def _version() -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, "__version__"})
+    return sorted(__all__)
 
 
 __all__ = [

@@ -297,7 +297,7 @@ class Remote:
     def metrics(self) -> None:
         """They are the server's."""
 
-    def __new__(cls, place: str, key: str | None) -> Remote: ...
+    def __new__(cls, address: str, key: str | None) -> Remote: ...
     def ready(self, timeout_s: float) -> Starting:
         """A connection is there, before this has passed; ValueError unless it is a length above 0."""
 
