@@ -59,7 +59,7 @@ def test_an_alert_is_tested_and_explained(alert: Alert) -> None:
         f"{alert.name} names labels that it does not have"
     )
     for text in (alert.summary, alert.text):
-        assert not set("{}") & set(re.sub(r"\{\{[^{}]*\}\}", "", text)), f"{alert.name}: a brace is left over in {text!r}"
+        assert not set("{}") & set(re.sub(r"\{\{[^{}]*\}\}", "", text)), f"{alert.name}: a brace too many in {text!r}"
     explained = sections()[alert.name]
     assert explained.lstrip().startswith(f"{alert.severity.capitalize()}. "), f"{PAGE.name}: {alert.name}"
     assert alert.runbook == f"{PAGE.relative_to(ROOT)}#{alert.name.lower()}"
