@@ -1,6 +1,6 @@
 //! The rim: what Python sees of the Rust side, as one list. No rule lives here.
 //!
-//! Floors, from the ground: `errors`, `buffer`, `batch`, `results`, `link`, `tables`, `server`, `program`.
+//! Floors, from the ground: `errors`, `buffer`, `batch`, `results`, `link`, `tables`, `log_output`, `server`, `program`.
 
 mod batch;
 mod buffer;

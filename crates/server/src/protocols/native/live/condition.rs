@@ -8,7 +8,6 @@ use crate::engine::server_state::live::hub::Samples;
 use crate::engine::server_state::live::points::JUDGED;
 use crate::engine::server_state::live::sampled::{Sampled, Slower};
 use crate::engine::server_state::live::workers::{Growth, KnownWorker};
-use crate::protocols::native::live::snapshot::cores;
 use jitney_core::scheduler::explanation::Explanation;
 use jitney_core::tables::outcome::Blame;
 use tokio::time::Instant;
@@ -85,8 +84,13 @@ impl Condition {
 const OWN_WORDS: [&str; 4] =
     ["the worker ended: ", "a batch ran for ", "it did not load within ", "its target was not imported "];
 
+/// Cores that this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// What is known about one deployment.
-pub(crate) struct Seen<'a> {
+pub(crate) struct Known<'a> {
     pub(crate) state: &'a ServerState,
     pub(crate) samples: &'a Samples,
     pub(crate) sampled: &'a Sampled,
@@ -98,7 +102,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) shows_errors: bool,
 }
 
-impl Seen<'_> {
+impl Known<'_> {
     pub(crate) fn condition(&self) -> Condition {
         let (manifest, ring) = (&self.first.manifest, &self.sampled.ring);
         let (length_s, sum) = ring.sum(JUDGED);

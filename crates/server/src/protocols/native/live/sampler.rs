@@ -6,7 +6,7 @@ use crate::engine::server_state::ServerState;
 use crate::engine::server_state::live::hub::event;
 use crate::engine::server_state::live::points::{PHASES, Point, Totals};
 use crate::engine::server_state::live::sampled::{EVERY, Look, ReplicaTimes};
-use crate::protocols::native::live::condition::Seen;
+use crate::protocols::native::live::condition::Known;
 use crate::protocols::native::live::deployments::{Methods, by_deployment};
 use crate::protocols::native::live::fault_log::FaultLog;
 use crate::protocols::native::live::judgement::judge;
@@ -53,8 +53,8 @@ fn tell(state: &ServerState, faults: &mut BTreeMap<String, FaultLog>) {
     faults.retain(|name, _| deployments.contains_key(name));
     for (name, methods) in &deployments {
         let (Some(first), Some(sampled)) = (methods.first(), all.deployments.get(name)) else { continue };
-        let seen = Seen { state, samples: &all, sampled, name, first, explanation: None, shows_errors: true };
-        let due = faults.entry(name.clone()).or_default().next(&judge(&seen.condition()), now);
+        let known = Known { state, samples: &all, sampled, name, first, explanation: None, shows_errors: true };
+        let due = faults.entry(name.clone()).or_default().next(&judge(&known.condition()), now);
         match due {
             Some((true, text)) => tracing::warn!(deployment = name, "{name} is not well: {text}"),
             Some((false, text)) => tracing::info!(deployment = name, "{name} is well: {text}"),

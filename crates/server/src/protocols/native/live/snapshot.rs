@@ -9,7 +9,7 @@ use crate::engine::server_state::live::hub::{MOST_WATCHERS, Samples};
 use crate::engine::server_state::live::points::{Columns, KEPT, PHASES, Totals, rounded};
 use crate::engine::server_state::live::sampled::Sampled;
 use crate::engine::server_state::live::workers::KnownWorker;
-use crate::protocols::native::live::condition::{Condition, Seen};
+use crate::protocols::native::live::condition::{Condition, Known, cores};
 use crate::protocols::native::live::deployments::{Methods, by_deployment};
 use crate::protocols::native::live::judgement::{Judgement, judge};
 use crate::protocols::native::live::texts::{Line, closed, line};
@@ -214,10 +214,6 @@ fn server(state: &ServerState, samples: &Samples) -> ServerShown {
     }
 }
 
-pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// What is known about one deployment.
 struct Maker<'a> {
     state: &'a ServerState,
@@ -231,7 +227,7 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn make(self) -> DeploymentShown {
         let first = &self.methods[0];
-        let condition = self.seen(first).condition();
+        let condition = self.known(first).condition();
         let (manifest, record) = (&first.manifest, first.published.live());
         let (length_s, sum) = self.sampled.ring.sum(KEPT);
         let (recent_s, recent) = self.sampled.ring.sum(RECENT);
@@ -267,8 +263,8 @@ impl Maker<'_> {
     }
 
     /// What the judgement and the line rest on.
-    fn seen<'b>(&'b self, first: &'b Deployment) -> Seen<'b> {
-        Seen {
+    fn known<'b>(&'b self, first: &'b Deployment) -> Known<'b> {
+        Known {
             state: self.state,
             samples: self.samples,
             sampled: self.sampled,
@@ -328,7 +324,7 @@ impl Maker<'_> {
             restarts: seen.starts.saturating_sub(1),
             lost: known.lost(),
             load_s: seen.load.map(|load| rounded(load.as_secs_f64())),
-            last_error: self.seen(first).failure(known),
+            last_error: self.known(first).failure(known),
             hangs_s: hangs.map(|(_, silent_s)| silent_s as u64),
             slower: speed.filter(|&speed| speed > 0.0).map(|speed| rounded(1.0 / speed)),
         }
