@@ -163,9 +163,13 @@ fn queue_cause(facts: &RequestFacts) -> String {
     }
 }
 
+/// Whether an item of so many bytes makes others wait that have so many.
+pub(crate) fn is_far_larger(size: u64, others: u64) -> bool {
+    size >= FAR_LARGER_BYTES && size / FAR_LARGER >= others.max(1)
+}
+
 /// An item that is so large that others wait for it: in the batch of a request that waited for like ones, or its own.
 fn large_item(facts: &RequestFacts, batch: &BatchFacts) -> String {
-    let is_far_larger = |size: u64, others: u64| size >= FAR_LARGER_BYTES && size / FAR_LARGER >= others.max(1);
     let usual = facts.usual.map_or(u64::MAX, |usual| usual.bytes);
     if batch.items > 1 && is_far_larger(batch.largest_bytes, facts.bytes) {
         format!(" with items of up to {} (its own: {})", bytes(batch.largest_bytes), bytes(facts.bytes))

@@ -2,7 +2,8 @@
 
 use crate::base::telemetry::process_stats::available_bytes;
 use crate::engine::deployment::Deployment;
-use crate::engine::deployment::live::why::SLOW;
+use crate::engine::deployment::live::record::now_ms;
+use crate::engine::deployment::live::why::{SLOW, is_far_larger};
 use crate::engine::server_state::ServerState;
 use crate::engine::server_state::live::hub::Samples;
 use crate::engine::server_state::live::points::JUDGED;
@@ -46,6 +47,8 @@ pub(crate) struct Condition {
     pub(crate) unusual: Unusual,
     /// The slowest replica, and how many times as long as the median one it takes, if that is notable.
     pub(crate) slow: Option<(u32, f64)>,
+    /// Bytes of the smallest and of the largest item of slow requests and their batches, if these are far apart.
+    pub(crate) uneven: Option<(u64, u64)>,
     pub(crate) queued: u64,
     pub(crate) oldest_s: f64,
     /// Items in a batch on average, and at most.
@@ -79,6 +82,9 @@ impl Condition {
         self.answered + self.refused + self.failed
     }
 }
+
+/// Slow requests that ended this long ago say nothing about now.
+const RECENT_MS: u64 = 60_000;
 
 /// How reasons begin that hold no text of a model.
 const OWN_WORDS: [&str; 4] =
@@ -135,6 +141,7 @@ impl Known<'_> {
             occupied: share(sum.occupied_s),
             unusual: self.unusual(&workers),
             slow: self.slow_replica(),
+            uneven: self.uneven(),
             queued: newest.queued,
             oldest_s: newest.oldest_s,
             mean_batch: sum.mean_batch().unwrap_or_default(),
@@ -159,6 +166,15 @@ impl Known<'_> {
             growth,
             available_bytes: growth.and_then(|_| available_bytes()),
         }
+    }
+
+    fn uneven(&self) -> Option<(u64, u64)> {
+        let since_ms = now_ms().saturating_sub(RECENT_MS);
+        let slow: Vec<_> = self.first.published.live().slowest();
+        let recent = || slow.iter().filter(|facts| facts.at_ms >= since_ms);
+        let smallest = recent().map(|facts| facts.bytes).min()?;
+        let largest = recent().filter_map(|facts| facts.batch).map(|batch| batch.largest_bytes).max()?;
+        is_far_larger(largest, smallest).then_some((smallest, largest))
     }
 
     fn slow_replica(&self) -> Option<(u32, f64)> {

@@ -1,6 +1,6 @@
 //! What state a deployment is in, and why, by the rules by which `jitney bench` says what limits a server.
 
-use crate::engine::deployment::live::why::{count, number};
+use crate::engine::deployment::live::why::{bytes, count, number};
 use crate::protocols::native::live::advice::{remedy, unusual};
 use crate::protocols::native::live::condition::Condition;
 use serde::Serialize;
@@ -147,7 +147,14 @@ fn limit(condition: &Condition) -> Option<String> {
         } else {
             "add a replica, make the model faster, or let batches grow"
         };
-        return Some(format!("the model computed {} of the time; {batches}", percent(busy)));
+        let uneven = condition.uneven.map_or(String::new(), |(small, large)| {
+            format!(
+                "; some items have {}, others {}: the small ones wait for the large ones",
+                bytes(large),
+                bytes(small)
+            )
+        });
+        return Some(format!("the model computed {} of the time; {batches}{uneven}", percent(busy)));
     }
     let used = condition.used_cores.filter(|&used| used >= FULL * condition.cores);
     if let (Some(used), Some(front)) = (used, condition.front_cores) {
@@ -253,8 +260,11 @@ mod tests {
         let full = Condition { busy: 0.97, mean_batch: 31.0, ..condition() };
         let why = "the model computed 97 % of the time; its batches are full: add a replica, or make the model faster";
         assert_eq!(judged(&full), (Word::AtItsLimit, why.into()));
-        let uneven = Condition { slow: Some((1, 3.12)), ..condition() };
-        assert!(judged(&uneven).1.ends_with("; replica 1 takes 3.1 times as long as the others: look at its device"));
+        let large = Condition { uneven: Some((6, 1_048_578)), ..full.clone() };
+        let says = "; some items have 1.0 MB, others 6 bytes: the small ones wait for the large ones";
+        assert!(judged(&large).1.ends_with(says), "{}", judged(&large).1);
+        let unequal = Condition { slow: Some((1, 3.12)), ..condition() };
+        assert!(judged(&unequal).1.ends_with("; replica 1 takes 3.1 times as long as the others: look at its device"));
         let small = Condition { busy: 0.97, ..condition() };
         assert!(judged(&small).1.ends_with("let batches grow"));
     }
