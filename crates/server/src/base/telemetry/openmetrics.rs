@@ -11,18 +11,15 @@ pub(crate) const MEDIA: &str = "application/openmetrics-text; version=1.0.0; cha
 pub(crate) fn from_prometheus(text: &str, exemplars: &FxHashMap<String, String>) -> String {
     let mut converted = String::with_capacity(text.len() + 64);
     for line in text.lines() {
-        match line.strip_prefix("# ").and_then(|described| described.split_once(' ')) {
-            Some((what, rest)) => {
-                let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-                let name = name.strip_suffix("_total").unwrap_or(name);
-                let rest = if what == "HELP" { rest.replace('"', "\\\"") } else { rest.to_owned() };
-                converted.extend(["# ", what, " ", name, " ", &rest]);
-            }
-            None => {
-                converted.push_str(&with_canonical_bound(line));
-                let sample = line.rsplit_once(' ').map_or(line, |(sample, _)| sample);
-                exemplars.get(sample).into_iter().for_each(|exemplar| converted.push_str(exemplar));
-            }
+        if let Some((what, rest)) = line.strip_prefix("# ").and_then(|described| described.split_once(' ')) {
+            let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+            let name = name.strip_suffix("_total").unwrap_or(name);
+            let rest = if what == "HELP" { rest.replace('"', "\\\"") } else { rest.to_owned() };
+            converted.extend(["# ", what, " ", name, " ", &rest]);
+        } else {
+            converted.push_str(&with_canonical_bound(line));
+            let sample = line.rsplit_once(' ').map_or(line, |(sample, _)| sample);
+            exemplars.get(sample).into_iter().for_each(|exemplar| converted.push_str(exemplar));
         }
         converted.push('\n');
     }
