@@ -13,6 +13,7 @@ import pytest
 from containers import free_port
 from harness import Server, serving, until
 from test_https import Pair, wanting
+from test_proxies import FOR_OPERATORS
 from tools import DEPLOY, need, run
 
 
@@ -75,13 +76,20 @@ def test_parts_come_one_by_one_and_a_client_that_leaves_is_noticed(proxy: HTTPSC
     until(lambda: streams(server) == {"cancelled": 1}, f"the request has ended: {streams(server)}")
 
 
-def test_whole_answers_and_problems_pass_and_metrics_do_not(proxy: HTTPSConnection) -> None:
+def test_whole_answers_and_open_pages_pass(proxy: HTTPSConnection) -> None:
     proxy.request("POST", "/steps", json.dumps({"parts": 3, "letters": 2}), {"content-type": "application/json"})
     answer = proxy.getresponse()
     assert answer.status == 200 and len(json.loads(answer.read())) == 3
     assert answer.headers["x-request-id"]
-    for path, status in [("/nothing", 404), ("/metrics", 404), ("/config", 404), ("/livez", 200)]:
+    for path in ("/livez", "/readyz", "/docs", "/openapi.json"):
         proxy.request("GET", path)
         answer = proxy.getresponse()
         answer.read()
-        assert answer.status == status, path
+        assert answer.status == 200, path
+
+
+@pytest.mark.parametrize("path", [*FOR_OPERATORS, "/metrics?a=1", "/%6detrics", "/live%2Fevents", "/steps/../config"])
+def test_pages_for_operators_are_not_published(path: str, proxy: HTTPSConnection) -> None:
+    proxy.request("GET", path)
+    answer = proxy.getresponse()
+    assert (answer.status, b"<center>nginx" in answer.read()) == (404, True), "nginx itself answers"
