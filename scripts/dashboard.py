@@ -17,6 +17,7 @@ def files() -> dict[Path, str]:
     return {
         DEPLOY / "grafana/jitney.json": json.dumps(board.dashboard(), indent=1, ensure_ascii=False) + "\n",
         DEPLOY / "prometheus/jitney.rules.yml": rules.document(),
+        DEPLOY / "kubernetes/components/monitoring/rules.yaml": rules.resource(),
     }
 
 

@@ -34,7 +34,8 @@ def outcomes() -> str:
         "Every way in which a request can end. The reason is in the header `x-jitney-reason`, in the problem, and in\n"
         "the label `outcome` of metrics. Where `x-should-retry` is `false`, the answer has that header: clients\n"
         "often retry this status, but a retry would fail again. The last column says whose doing it is: the rules for\n"
-        "alerts count those of `model` and `server` as failures, and those of `load` as refusals."
+        "alerts count those of `model` and `server` as failures, but not `draining` and `scaled_to_zero`, which an\n"
+        "operator asked for; and those of `load` as refusals."
     )
     return f"# Outcomes\n\n{NOTE}\n{words}\n\n{table(head, rows)}"
 

@@ -4,11 +4,16 @@
 is in docs/operations/monitoring.md, in a section of its name.
 """
 
+import tomllib
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from monitoring.queries import ASKED, FAILED, MODEL, READY, REQUESTS
 
-PAGE = "docs/operations/monitoring.md"
+PAGE = "operations/monitoring.md"
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+DOCUMENTATION: str = PROJECT["urls"]["Documentation"]
+"""The address of the folder docs/."""
 ERROR_BUDGET = 0.005
 BY = "by (job, deployment)"
 BY_WORKER = "by (job, instance, deployment, replica)"
@@ -43,8 +48,8 @@ class Alert:
 
     @property
     def runbook(self) -> str:
-        """Return where it is explained."""
-        return f"{PAGE}#{self.name.lower()}"
+        """Return the address of its section."""
+        return f"{DOCUMENTATION}/{PAGE}#{self.name.lower()}"
 
 
 def burns(name: str, severity: str, factor: float, windows: tuple[str, str], wait: str) -> Alert:
@@ -75,7 +80,8 @@ SERVER_ALERTS = [
         f"up{{{SERVERS}}} == 0",
         "30s",
         "{{ $labels.instance }} does not answer /metrics",
-        "The process has ended, or its port cannot be reached. Other alerts say nothing about a server that is down.",
+        "The process has ended, or its port cannot be reached, or it refuses the key (Status, Targets shows 401). "
+        "Other alerts say nothing about a server that is down.",
     ),
     Alert(
         "JitneyAbsent",
@@ -187,8 +193,9 @@ WORKER_ALERTS = [
         f"unless on (job, deployment) {BATCH}1h",
         "",
         f"{WHOSE}/{{{{ $labels.replica }}}} has been in one call of `predict` for {{{{ $value | humanizeDuration }}}}",
-        "`predict` hangs. The worker is killed after `batch_timeout_s`; then the log shows where each of its threads "
-        "was. `py-spy dump --pid PID` shows it now.",
+        "`predict` hangs. The worker is killed after `batch_timeout_s`, and the log shows where each of its threads "
+        "was. Its items are then tried again alone, but an item that ran alone is not. `py-spy dump --pid PID` shows "
+        "where the worker is now.",
     ),
     Alert(
         "JitneyModelSlow",

@@ -1,6 +1,7 @@
 """The recording rules, and the file of all rules."""
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,8 +11,9 @@ from monitoring.queries import ASKED, FAILED, LATENCY, MODEL, READY, REFUSED, RE
 BY = "by (job, deployment)"
 NOTE = """\
 # Written by `make docs` from the tables in crates/core. Do not edit: scripts/monitoring has the source.
-# docs/operations/monitoring.md explains each alert. Rules of the last group are evaluated as often as
-# `evaluation_interval` says: with 5 s, an alert that has no `for` fires within 10 s of the scrape that shows it.
+# docs/operations/monitoring.md explains each alert, and how to change the addresses in `runbook_url`.
+# Rules of the last group are evaluated as often as `evaluation_interval` says: with 5 s, an alert without a `for` fires
+# within 10 s of the scrape that shows it.
 """
 
 
@@ -113,3 +115,9 @@ def document() -> str:
         lines += [f"    interval: {group.interval}"] if group.interval else []
         lines += ["    rules:", *(line for rule in group.rules for line in written(rule))]
     return NOTE + "\n".join(lines) + "\n"
+
+
+def resource() -> str:
+    """Return the same rules as an object for the Prometheus operator of Kubernetes."""
+    head = "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: jitney}\nspec:\n"
+    return NOTE + head + textwrap.indent(document().removeprefix(NOTE), "  ")

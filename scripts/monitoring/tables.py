@@ -5,6 +5,8 @@ from functools import cache
 from jitney import _core
 
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
+PLANNED = frozenset({"draining", "scaled_to_zero"})
+"""Outcomes of what an operator asked for: a shutdown, a deployment without replicas. They are no failures."""
 
 
 @cache
@@ -27,7 +29,10 @@ def metric(series: str) -> str:
 
 
 def outcomes(*causes: str) -> str:
-    """Return a pattern of the outcomes with one of these causes: `load`, `model` … of the column `blame`."""
-    found = [row[0] for row in _core.outcomes() if row[5] in causes]
+    """Return a pattern of the outcomes with one of these causes: `load`, `model` … of the column `blame`.
+
+    Planned ones are left out.
+    """
+    found = [row[0] for row in _core.outcomes() if row[5] in causes and row[0] not in PLANNED]
     assert found, f"no outcome has the cause {' or '.join(causes)}"
     return "|".join(found)

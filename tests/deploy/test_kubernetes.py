@@ -85,6 +85,15 @@ def test_pods_may_do_nothing_and_end_in_time(overlay: str) -> None:
         assert "/tmp" in [mount["mountPath"] for mount in container["volumeMounts"]], "sockets of workers"
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_prometheus_gets_the_rules_and_finds_the_servers_by_their_job(overlay: str) -> None:
+    (rule,) = of_kind(overlay, "PrometheusRule")
+    assert [rule["spec"]] == documents((DEPLOY / "prometheus/jitney.rules.yml").read_text())
+    (monitor,) = of_kind(overlay, "PodMonitor")
+    jobs = {pod["metadata"]["labels"][monitor["spec"]["jobLabel"]] for pod in pods(overlay).values()}
+    assert jobs == {"jitney"}, "the rules need a job with `jitney` in its name"
+
+
 def test_a_start_may_take_longer_than_a_load() -> None:
     (container,) = pods("cpu")["jitney"]["spec"]["containers"]
     probe = container["startupProbe"]

@@ -48,7 +48,8 @@ TRAFFIC = [
         8,
         {"{{outcome}}": f"{rate(REQUESTS, 'outcome', where=FAILED)} > 0"},
         "Requests that failed because of the model or the server. `model_failed`: the log has the traceback. "
-        "`worker_lost`: see “Workers lost”. `draining`: clients still came while a server was shut down.",
+        "`worker_lost`: see “Workers lost”. `draining` (a shutdown) and `scaled_to_zero` do not count as "
+        "failed: they are in “Requests, by outcome”.",
     ),
     stack(
         "Clients' errors and cancelled requests",
