@@ -6,7 +6,7 @@ from jitney import _core
 
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 PLANNED = frozenset({"draining", "scaled_to_zero"})
-"""Outcomes of what an operator asked for: a shutdown, a deployment without replicas. They are no failures."""
+"""Outcomes of what an operator asked for: a shutdown, a deployment without replicas. They do not count as failed."""
 
 
 @cache

@@ -83,3 +83,17 @@ def test_the_configuration_of_the_page_is_one(promtool: str, tmp_path: Path) -> 
     (tmp_path / "prometheus.yml").write_text(block)
     (tmp_path / "jitney.rules.yml").write_text((FOLDER / "jitney.rules.yml").read_text())
     assert "SUCCESS" in run(promtool, "check", "config", str(tmp_path / "prometheus.yml"))
+
+
+def test_the_job_with_https_and_keys_is_one(promtool: str, tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```yaml\n(scrape_configs:.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    for name in ("jitney-ca.crt", "jitney-key"):
+        assert f"/etc/prometheus/{name}" in block
+        (tmp_path / name).touch()
+    (tmp_path / "prometheus.yml").write_text(block.replace("/etc/prometheus", str(tmp_path)))
+    assert "SUCCESS" in run(promtool, "check", "config", str(tmp_path / "prometheus.yml"))
+
+
+def test_the_page_says_how_to_change_the_addresses_of_runbooks() -> None:
+    (old,) = re.findall(r"^sed -i 's\|(\S+?)\|https://\S+\|' jitney\.rules\.yml$", PAGE.read_text(), re.MULTILINE)
+    assert all(alert.runbook.startswith(f"{old}operations/") for alert in ALERTS)
