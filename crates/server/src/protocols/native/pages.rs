@@ -12,7 +12,8 @@ use crate::protocols::request::headers::quoted;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
-use hyper::{Response, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
 use jitney_core::config::manifest::Task;
 use jitney_core::scheduler::explanation::Explanation;
 use jitney_core::tables::outcome::Outcome;
@@ -61,11 +62,19 @@ pub(crate) fn options() -> Reply {
     reply
 }
 
+/// Whether a request is that of a browser which comes to `/`. What covers everything is a program that did not care.
+pub(crate) fn is_browser_at_root(head: &Parts) -> bool {
+    head.uri.path() == "/" && matches!(head.method, Method::GET | Method::HEAD) && prefers_html(&head.headers)
+}
+
+fn prefers_html(headers: &HeaderMap) -> bool {
+    let accept = Accept::of(headers);
+    accept.quality("text/html") > accept.quality("application/json")
+}
+
 /// `GET /`: the live page for people, the routes for programs.
 pub(crate) fn index(state: &ServerState, headers: &HeaderMap) -> Reply {
-    let accept = Accept::of(headers);
-    // What covers everything is a program that did not care.
-    if accept.quality("text/html") > accept.quality("application/json") {
+    if prefers_html(headers) {
         let mut to_live = reply("text/plain", "see /live\n");
         *to_live.status_mut() = StatusCode::TEMPORARY_REDIRECT;
         to_live.headers_mut().insert(LOCATION, HeaderValue::from_static("/live"));
@@ -89,7 +98,10 @@ pub(crate) fn index(state: &ServerState, headers: &HeaderMap) -> Reply {
         ("GET /metrics", "metrics for Prometheus"),
         ("GET /config", "the options in force, where they came from, what was learned of batches, and the last ones"),
         ("GET /v2", "the Open Inference Protocol, over REST and gRPC: every deployment is a model of it"),
-        ("GET /trace/REQUEST_ID", "where the time of a traced request went, as JSON of OTLP"),
+        (
+            "GET /trace/ID",
+            "where the time of a traced request went, as JSON of OTLP; the id of the request or of its trace",
+        ),
         ("GET /openapi.json", "the API of the deployments"),
         ("GET /docs", "the same for people"),
         ("GET /live", "what the server does now, for people; /live/events has it as server-sent events"),
@@ -177,16 +189,19 @@ pub(crate) async fn config(state: &ServerState) -> Reply {
     }))
 }
 
-/// `GET /trace/REQUEST_ID`
-pub(crate) fn trace(state: &ServerState, request_id: &str) -> Result<Reply, Problem> {
-    let asked = quoted(request_id.as_bytes());
+/// `GET /trace/ID`
+pub(crate) fn trace(state: &ServerState, id: &str) -> Result<Reply, Problem> {
+    let asked = quoted(id.as_bytes());
     let Some(traces) = &state.traces else {
         let detail = "this server keeps no traces: start it with --trace-slow-ms, or set OTEL_TRACES_SAMPLER or \
                       OTEL_EXPORTER_OTLP_ENDPOINT";
         return Err(Problem::new(Outcome::NotFound, detail));
     };
-    traces.find(request_id).map(|found| json_reply(&found)).ok_or_else(|| {
-        let detail = format!("no trace of request {asked} is among the last 1,000 that were kept");
+    traces.find(id).map(|found| json_reply(&found)).ok_or_else(|| {
+        let detail = format!(
+            "no trace of a request {asked}, and no trace {asked}, is among the last 1,000 that were kept; slow and failed \
+             requests are kept"
+        );
         Problem::new(Outcome::NotFound, detail)
     })
 }

@@ -1,6 +1,7 @@
 //! What every request passes before its protocol answers it, whatever the protocol: where it comes from, and its key.
 
 use crate::engine::server_state::ServerState;
+use crate::protocols::native::pages;
 use crate::protocols::reply::payload::Reply;
 use crate::protocols::reply::problem::Problem;
 use crate::protocols::request::api_key;
@@ -32,7 +33,9 @@ pub(crate) fn pass(
     if let Some(reply) = origins.preflight(head) {
         return Err(GateStop::Answered(Box::new(reply)));
     }
-    if protocol.is_open(head.uri.path(), &state.options) {
+    // A browser is led from `/` to the live page, which asks for the key.
+    let is_led_on = protocol == Protocol::Native && pages::is_browser_at_root(head);
+    if is_led_on || protocol.is_open(head.uri.path(), &state.options) {
         return Ok(());
     }
     api_key::check(state, &head.headers).map_err(|failure| GateStop::Refused(failure.into()))

@@ -1,5 +1,6 @@
 //! Who watches the live page, and what was sampled for them.
 
+use crate::engine::server_state::live::machine::Machine;
 use crate::engine::server_state::live::points::{Columns, KEPT};
 use crate::engine::server_state::live::sampled::Sampled;
 use crate::engine::server_state::live::workers::KnownWorkers;
@@ -37,6 +38,7 @@ pub(crate) struct Samples {
     /// By deployment.
     pub(crate) deployments: BTreeMap<String, Sampled>,
     pub(crate) workers: KnownWorkers,
+    pub(crate) machine: Machine,
     /// How many samples were taken: a page knows by it which points it has.
     pub(crate) taken: u64,
 }

@@ -183,6 +183,12 @@ impl Ring {
         quantiles(self.last(most).map(|point| &point.durations))
     }
 
+    /// In how many of the newest points items waited, and the greatest age of one in seconds.
+    pub(crate) fn waiting(&self, most: usize) -> (usize, f64) {
+        let waiting = || self.last(most).filter(|point| point.queued > 0);
+        (waiting().count(), waiting().map(|point| point.oldest_s).fold(0.0, f64::max))
+    }
+
     /// The newest point.
     pub(crate) fn newest(&self) -> Option<&Point> {
         self.points.back()

@@ -1,7 +1,7 @@
 //! What was sampled of one deployment: five minutes in points, and the last seconds in full.
 
 use crate::engine::deployment::live::record::ReplicaUse;
-use crate::engine::deployment::live::why::{Lengths, Usual};
+use crate::engine::deployment::live::why::{Lengths, Usual, is_far_larger};
 use crate::engine::server_state::live::points::{JUDGED, KEPT, PHASES, Point, Ring, Totals};
 use jitney_core::tables::outcome::{Blame, Outcome};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,6 +19,9 @@ const HANGS_AFTER_S: f64 = 10.0;
 const SLOWER: f64 = 3.0;
 const NOTABLE_MS: f64 = 10.0;
 const FEWEST_BATCHES: u64 = 3;
+/// Items wait notably if the oldest one waits for so many times the usual duration of a request, and for so long.
+const WAITS: f64 = 3.0;
+const WAITS_S: f64 = 0.1;
 
 /// What was sampled of one deployment.
 #[derive(Debug, Default)]
@@ -45,6 +48,8 @@ pub(crate) struct ReplicaTimes {
     pub(crate) occupied_s: f64,
     /// For how long its batches have had no news.
     pub(crate) silent_s: f64,
+    /// Bytes of the largest item of its batch.
+    largest_bytes: u64,
     /// Of the batches that have ended: seconds in `predict`, and how many there were.
     ended: (f64, u64),
     /// Its batches are open sets, which say nothing about durations.
@@ -60,6 +65,25 @@ pub(crate) struct Slower {
     pub(crate) usual_bytes: u64,
 }
 
+/// Answers per second that are at most half as many as in the minutes before, although items wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Halved {
+    pub(crate) now_per_s: f64,
+    pub(crate) usual_per_s: f64,
+    /// The greatest age of an item that waited.
+    pub(crate) oldest_s: f64,
+}
+
+/// A batch that is computed now, with an item that is far larger than usual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Large {
+    pub(crate) replica: u32,
+    /// For how long its replica has had no news.
+    pub(crate) silent_s: f64,
+    pub(crate) bytes: u64,
+    pub(crate) usual_bytes: u64,
+}
+
 impl ReplicaTimes {
     pub(crate) fn new(used: &ReplicaUse, now: Instant) -> ReplicaTimes {
         let occupied = used.occupied_until(now);
@@ -70,6 +94,7 @@ impl ReplicaTimes {
             predict_s: (used.predict + open).as_secs_f64(),
             occupied_s: occupied.as_secs_f64(),
             silent_s: used.silent_until(now).as_secs_f64(),
+            largest_bytes: used.largest_bytes(),
             ended: (predict.as_secs_f64(), ended),
             steps: used.steps,
         }
@@ -159,6 +184,34 @@ impl Sampled {
         })
     }
 
+    /// Whether answers have become half as many as in the minutes before, while items wait far longer than usual.
+    pub(crate) fn halved(&self) -> Option<Halved> {
+        let (length_s, now) = self.ring.sum(JUDGED);
+        let (all_s, all) = self.ring.sum(KEPT);
+        let before = all.since(&now);
+        let before_s = all_s - length_s;
+        let (seconds, oldest_s) = self.ring.waiting(JUDGED);
+        let median_s = self.ring.quantiles(KEPT)?.p50_ms / 1e3;
+        let is_waiting = seconds * 2 >= JUDGED && oldest_s >= WAITS_S.max(WAITS * median_s);
+        if !is_waiting || before_s < JUDGED as f64 || before.answered < ENOUGH {
+            return None;
+        }
+        let (now_per_s, usual_per_s) = (now.answered as f64 / length_s, before.answered as f64 / before_s);
+        (now_per_s * 2.0 <= usual_per_s).then_some(Halved { now_per_s, usual_per_s, oldest_s })
+    }
+
+    /// The batch that a replica has computed for longest, if it takes more than a second and has an item that is far larger than
+    /// usual.
+    pub(crate) fn large(&self) -> Option<Large> {
+        let (_, sum) = self.ring.sum(KEPT);
+        let usual_bytes = sum.bytes.checked_div(sum.items)?;
+        let replicas = self.looks.back()?.replicas.iter().filter(|(_, times)| {
+            times.silent_s >= EVERY.as_secs_f64() && is_far_larger(times.largest_bytes, usual_bytes)
+        });
+        let (&replica, times) = replicas.max_by(|one, other| one.1.silent_s.total_cmp(&other.1.silent_s))?;
+        Some(Large { replica, silent_s: times.silent_s, bytes: times.largest_bytes, usual_bytes })
+    }
+
     /// What is usual, for the explanation of requests that are not.
     pub(crate) fn usual(&self) -> Option<Usual> {
         let (_, sum) = self.ring.sum(KEPT);
@@ -174,6 +227,7 @@ impl Sampled {
                 predict: mean(&["predict"]),
             },
             bytes: (sum.bytes as f64 / items) as u64,
+            ..Usual::default()
         })
     }
 }
@@ -181,6 +235,7 @@ impl Sampled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::deployment::live::histogram::DurationCounts;
 
     /// Samples of a second each: batches of two items, their time in the model in all, and for how long replica 0 had no news.
     fn sampled(seconds: &[(u64, f64, f64)]) -> Sampled {
@@ -211,6 +266,48 @@ mod tests {
         let slower = sampled(&[&usual[..], &[(4, 0.8, 0.0); 10]].concat()).slower().unwrap();
         assert!((slower.now_ms - 200.0).abs() < 1.0 && (slower.usual_ms - 20.0).abs() < 1.0, "{slower:?}");
         assert!(sampled(&[(4, 0.8, 0.0); 15]).slower().is_none(), "it was never quicker");
+    }
+
+    /// Seconds with so many answers of 10 ms, in each of which items of 60 bytes waited for so long; the last batch has an item of
+    /// 1 MB.
+    fn waited(seconds: &[(u64, f64)]) -> Sampled {
+        let mut sampled = Sampled::default();
+        let mut totals = Totals::default();
+        let start = Instant::now();
+        for (place, &(answered, oldest_s)) in seconds.iter().enumerate() {
+            totals.answered += answered;
+            totals.items += answered;
+            totals.bytes += 60 * answered;
+            let times = ReplicaTimes { silent_s: oldest_s, largest_bytes: 1_000_000, ..ReplicaTimes::default() };
+            let replicas = BTreeMap::from([(0, ReplicaTimes::default()), (1, times)]);
+            let at = start + EVERY * place as u32;
+            let durations = DurationCounts::default();
+            (0..answered).for_each(|_| durations.add(Duration::from_millis(10)));
+            let queued = u64::from(oldest_s > 0.0);
+            sampled.add(Look { at, totals: totals.clone(), outcomes: Vec::new(), replicas }, |length_s, new| Point {
+                length_s,
+                new,
+                durations: durations.take(),
+                queued,
+                oldest_s,
+                ..Point::default()
+            });
+        }
+        sampled
+    }
+
+    #[test]
+    fn answers_that_halve_while_items_wait_are_noticed_and_fewer_requests_are_not() {
+        let usual = [(300, 0.01); 60];
+        let after = |seconds: [(u64, f64); 10]| waited(&[&usual[..], &seconds].concat());
+        assert_eq!(after([(300, 0.01); 10]).halved(), None);
+        assert_eq!(after([(25, 0.0); 10]).halved(), None, "nothing waits: fewer are asked for");
+        assert_eq!(after([(25, 0.02); 10]).halved(), None, "they wait for a moment");
+        let halved = after([(25, 6.0); 10]);
+        let found = halved.halved().unwrap();
+        assert_eq!((found.now_per_s, found.usual_per_s.round(), found.oldest_s), (25.0, 300.0, 6.0));
+        assert_eq!(halved.large(), Some(Large { replica: 1, silent_s: 6.0, bytes: 1_000_000, usual_bytes: 60 }));
+        assert_eq!(after([(25, 0.5); 10]).large(), None, "it is computed for less than a second");
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use crate::base::telemetry::process_stats::available_bytes;
 use crate::engine::deployment::Deployment;
 use crate::engine::deployment::live::record::now_ms;
-use crate::engine::deployment::live::why::{SLOW, is_far_larger};
+use crate::engine::deployment::live::why::is_far_larger;
 use crate::engine::server_state::ServerState;
 use crate::engine::server_state::live::hub::Samples;
 use crate::engine::server_state::live::points::JUDGED;
-use crate::engine::server_state::live::sampled::{Sampled, Slower};
+use crate::engine::server_state::live::sampled::{Halved, Large, Sampled, Slower};
 use crate::engine::server_state::live::workers::{Growth, KnownWorker};
 use jitney_core::scheduler::explanation::Explanation;
 use jitney_core::tables::outcome::Blame;
@@ -58,6 +58,14 @@ pub(crate) struct Condition {
     pub(crate) front_cores: Option<f64>,
     pub(crate) used_cores: Option<f64>,
     pub(crate) cores: f64,
+    /// The share of their time for which all cores of the machine computed, and how late the front wakes.
+    pub(crate) machine_busy: Option<f64>,
+    pub(crate) front_lag_s: Option<f64>,
+    /// Items that may wait.
+    pub(crate) most_queued: u64,
+    /// Answers that have halved while items wait, and an item far larger than usual that is computed now.
+    pub(crate) halved: Option<Halved>,
+    pub(crate) large: Option<Large>,
     /// Seconds without any request; `None` if no request has come within five minutes.
     pub(crate) quiet_s: Option<usize>,
     /// It has not been sampled for five minutes yet.
@@ -82,6 +90,10 @@ impl Condition {
         self.answered + self.refused + self.failed
     }
 }
+
+/// A replica whose batches take so many times as long as those of the median one is named. A smaller factor is often one of their
+/// items.
+const NOTABLY_SLOW: f64 = 3.0;
 
 /// Slow requests that ended this long ago say nothing about now.
 const RECENT_MS: u64 = 60_000;
@@ -149,6 +161,11 @@ impl Known<'_> {
             front_cores: self.samples.workers.front_cores(),
             used_cores: self.samples.workers.used_cores(),
             cores: cores() as f64,
+            machine_busy: self.samples.machine.busy(),
+            front_lag_s: self.samples.machine.front_lag_s(),
+            most_queued: manifest.options.max_queued_items,
+            halved: self.sampled.halved(),
+            large: self.sampled.large(),
             quiet_s: ring.quiet_s(),
             is_new: !ring.is_full(),
         }
@@ -180,7 +197,7 @@ impl Known<'_> {
     fn slow_replica(&self) -> Option<(u32, f64)> {
         let unequal = self.explanation.iter().flat_map(|explanation| &explanation.unequal_replicas);
         let slowest = unequal.min_by(|one, other| one.speed.total_cmp(&other.speed))?;
-        (slowest.speed > 0.0 && 1.0 / slowest.speed >= SLOW).then(|| (slowest.replica, 1.0 / slowest.speed))
+        (slowest.speed > 0.0 && 1.0 / slowest.speed >= NOTABLY_SLOW).then(|| (slowest.replica, 1.0 / slowest.speed))
     }
 
     /// Why the last worker of a replica was lost, as far as the reader may see it.

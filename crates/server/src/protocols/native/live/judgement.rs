@@ -1,13 +1,12 @@
 //! What state a deployment is in, and why, by the rules by which `jitney bench` says what limits a server.
 
-use crate::engine::deployment::live::why::{bytes, count, number};
+use crate::engine::deployment::live::why::{count, number};
 use crate::protocols::native::live::advice::{remedy, unusual};
 use crate::protocols::native::live::condition::Condition;
+use crate::protocols::native::live::limit::{limit, no_core, percent, small_queue};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// From this share of its time on something has no reserve. `jitney bench` uses the same figure.
-pub(crate) const FULL: f64 = 0.85;
 /// A smaller share of requests that fail or are refused does not change the judgement.
 const NOTABLE: f64 = 0.01;
 /// So many workers of one deployment lost within five minutes are a fault, although others answer.
@@ -125,7 +124,9 @@ fn refusing(condition: &Condition) -> Option<Found> {
     let tried = condition.tried();
     is_notable(condition.refused, tried).then(|| {
         let (how, seconds) = (condition.refused_as.unwrap_or("queue_full"), number(condition.length_s));
-        let cause = limit(condition).unwrap_or_else(|| remedy(how).into());
+        let queue = small_queue(condition).filter(|_| how == "queue_full");
+        let causes: Vec<String> = queue.into_iter().chain(limit(condition).or_else(|| no_core(condition))).collect();
+        let cause = if causes.is_empty() { remedy(how).to_owned() } else { causes.join("; ") };
         let refused = format!("{} of {} requests in {seconds} s were refused", count(condition.refused), count(tried));
         (Word::Refusing, format!("{refused}: {how}; {cause}"), Some(how))
     })
@@ -136,48 +137,6 @@ fn losses(condition: &Condition) -> Option<String> {
     let failure = condition.failure.as_deref().filter(|_| condition.lost > 0)?;
     let workers = if condition.lost == 1 { "a worker was".into() } else { format!("{} workers were", condition.lost) };
     Some(format!("{workers} lost in the last 5 minutes: {failure}"))
-}
-
-/// What is at its limit. In the order of `jitney bench`: the model, the cores, and the front if neither is.
-fn limit(condition: &Condition) -> Option<String> {
-    let Condition { busy, occupied, queued, .. } = *condition;
-    if busy >= FULL {
-        let batches = if condition.mean_batch >= 0.9 * condition.most_batch as f64 {
-            "its batches are full: add a replica, or make the model faster"
-        } else {
-            "add a replica, make the model faster, or let batches grow"
-        };
-        let uneven = condition.uneven.map_or(String::new(), |(small, large)| {
-            format!(
-                "; some items have {}, others {}: the small ones wait for the large ones",
-                bytes(large),
-                bytes(small)
-            )
-        });
-        return Some(format!("the model computed {} of the time; {batches}{uneven}", percent(busy)));
-    }
-    let used = condition.used_cores.filter(|&used| used >= FULL * condition.cores);
-    if let (Some(used), Some(front)) = (used, condition.front_cores) {
-        let (model, cores) = (used - front, condition.cores);
-        return Some(format!(
-            "all {cores:.0} cores are busy: the front uses {front:.1}, the workers {model:.1}; use a larger machine"
-        ));
-    }
-    let is_waiting = queued > 0 && condition.oldest_s > 0.0;
-    if let Some(front) = condition.front_cores.filter(|&front| is_waiting && front >= FULL) {
-        return Some(format!(
-            "the front uses {front:.1} cores and items wait; the model computed only {}",
-            percent(busy)
-        ));
-    }
-    (is_waiting && occupied >= FULL).then(|| {
-        format!(
-            "replicas had a batch {} of the time and computed only {} of it: the way to the worker, decoding or encoding \
-             is the limit",
-            percent(occupied),
-            percent(busy)
-        )
-    })
 }
 
 fn idle(condition: &Condition) -> Option<Found> {
@@ -203,18 +162,16 @@ fn fine(condition: &Condition) -> Found {
         let _ = write!(why, "; {ready} of {wanted} replicas are ready");
     }
     if *mistaken > 0 && is_notable(*mistaken, condition.tried() + mistaken) {
-        let _ = write!(why, "; {} requests were wrong", count(*mistaken));
+        let _ = write!(why, "; {} requests had errors of their clients", count(*mistaken));
+    }
+    if let Some(crowded) = no_core(condition).filter(|_| condition.tried() > 0) {
+        let _ = write!(why, "; {crowded}");
     }
     (Word::Fine, why, None)
 }
 
 fn is_notable(count: u64, of: u64) -> bool {
     count > 0 && count as f64 >= NOTABLE * of as f64
-}
-
-/// A share as people say it.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{} %", number((share * 100.0).round()))
 }
 
 #[cfg(test)]
@@ -235,6 +192,7 @@ mod tests {
             occupied: 0.4,
             mean_batch: 3.0,
             most_batch: 32,
+            most_queued: 4096,
             cores: 8.0,
             quiet_s: Some(0),
             ..Condition::default()
@@ -252,7 +210,11 @@ mod tests {
         let one_missing = Condition { ready: 1, ..condition() };
         assert_eq!(judged(&one_missing).1, "the model computed 30 % of the time; 1 of 2 replicas are ready");
         let wrong = Condition { mistaken: 500, ..condition() };
-        assert_eq!(judged(&wrong), (Word::Fine, "the model computed 30 % of the time; 500 requests were wrong".into()));
+        let says = "the model computed 30 % of the time; 500 requests had errors of their clients";
+        assert_eq!(judged(&wrong), (Word::Fine, says.into()));
+        let crowded = Condition { machine_busy: Some(0.98), ..condition() };
+        let (word, why) = judged(&crowded);
+        assert!(word == Word::Fine && why.contains("30 % of the time; the machine has no free core"), "{why}");
     }
 
     #[test]
@@ -293,6 +255,15 @@ mod tests {
             "{why}"
         );
         assert_eq!(judged(&Condition { refused: 5, ..condition() }).0, Word::Fine, "half a percent");
+        let small = Condition { most_queued: 16, occupied: 0.88, queued: 16, oldest_s: 0.1, busy: 0.68, ..refusing };
+        let (word, why) = judged(&small);
+        let says = "queue_full; the queue holds at most 16 items (max_queued_items), fewer than two batches of 32 for each replica: \
+                    raise it to 128 or more";
+        assert!(word == Word::Refusing && why.ends_with(says), "{why}");
+        let crowded = judged(&Condition { machine_busy: Some(0.99), ..small.clone() }).1;
+        assert!(crowded.contains("128 or more; the machine has no free core"), "{crowded}");
+        let other = judged(&Condition { refused_as: Some("queue_bytes_full"), ..small }).1;
+        assert!(!other.contains("max_queued_items"), "{other}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub(crate) mod deployments;
 pub(crate) mod events;
 pub(crate) mod fault_log;
 pub(crate) mod judgement;
+pub(crate) mod limit;
 pub mod sampler;
 pub(crate) mod snapshot;
 pub(crate) mod texts;

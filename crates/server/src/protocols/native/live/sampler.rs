@@ -4,6 +4,7 @@ use crate::base::clock::Clocks;
 use crate::base::telemetry::process_stats::ProcessStats;
 use crate::engine::server_state::ServerState;
 use crate::engine::server_state::live::hub::event;
+use crate::engine::server_state::live::machine::{CoreTicks, LagCounts};
 use crate::engine::server_state::live::points::{PHASES, Point, Totals};
 use crate::engine::server_state::live::sampled::{EVERY, Look, ReplicaTimes};
 use crate::protocols::native::live::condition::Known;
@@ -77,9 +78,11 @@ async fn sample(state: &ServerState) {
     let mut samples = state.live.samples();
     samples.taken += 1;
     samples.workers.follow(now, seen);
-    // Without a watcher only the growth of memory is followed.
+    // Without a watcher only the growth of memory and the load of the machine are followed.
     if is_watched || samples.taken.is_multiple_of(UNWATCHED_EVERY) {
         samples.workers.look(now, ProcessStats::of);
+        let lag = LagCounts::of(&state.telemetry.histogram(metrics::FRONT_LAG, &[]));
+        samples.machine.look(now, CoreTicks::now(), lag);
     }
     samples.deployments.retain(|name, _| deployments.contains_key(name));
     for (name, methods) in deployments {

@@ -46,6 +46,10 @@ struct ServerShown {
     cores: usize,
     front_cores: Option<f64>,
     front_bytes: Option<u64>,
+    /// The share of their time for which all cores of the machine computed, whatever it was, in the last ten seconds.
+    machine_busy: Option<f64>,
+    /// How late the front wakes from a sleep: 99 % of its wakes are not later.
+    front_lag_ms: Option<f64>,
     /// Pages that watch, and as many as may.
     watchers: usize,
     most_watchers: usize,
@@ -159,6 +163,8 @@ struct RequestShown {
     request_id: String,
     at_ms: u64,
     ms: f64,
+    /// The median of all; absent while too few requests have ended.
+    usual_ms: Option<f64>,
     why: String,
 }
 
@@ -209,6 +215,8 @@ fn server(state: &ServerState, samples: &Samples) -> ServerShown {
         cores: cores(),
         front_cores: samples.workers.front_cores().map(rounded),
         front_bytes: samples.workers.front_stats().map(|stats| stats.resident_bytes),
+        machine_busy: samples.machine.busy().map(rounded),
+        front_lag_ms: samples.machine.front_lag_s().map(|lag_s| rounded(lag_s * 1e3)),
         watchers: state.live.watchers(),
         most_watchers: MOST_WATCHERS,
     }
@@ -302,7 +310,7 @@ impl Maker<'_> {
 
     fn worker(&self, first: &Deployment, known: &KnownWorker) -> WorkerShown {
         let seen = &known.seen;
-        let used = first.published.live().replicas().get(&seen.replica).copied().unwrap_or_default();
+        let used = first.published.live().replicas().get(&seen.replica).cloned().unwrap_or_default();
         let shares = self.sampled.replica_shares(seen.replica).filter(|_| seen.state == "ready");
         let unequal = self.explanation.iter().flat_map(|explanation| &explanation.unequal_replicas);
         let hangs = self.sampled.hanging(first.manifest.options.batch_timeout_s);
@@ -338,6 +346,7 @@ impl Maker<'_> {
             request_id: facts.request_id.clone().into(),
             at_ms: facts.at_ms,
             ms: rounded(facts.lengths.total().as_secs_f64() * 1e3),
+            usual_ms: facts.usual.map(|usual| rounded(usual.total.as_secs_f64() * 1e3)),
             why: why(facts),
         }
     }

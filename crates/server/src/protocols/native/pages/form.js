@@ -5,6 +5,33 @@ let key = "";
 const LONG = 2000; // characters of an example that still reads well in a box
 const keyed = (headers) => key ? { ...headers, authorization: "Bearer " + key } : headers;
 const pretty = (value) => JSON.stringify(value, null, 2);
+// Shows what an address answers, above the page: a link that is followed would send no key.
+async function showText(title, address) {
+  const dialog = document.createElement("dialog"), heading = document.createElement("h2"), button = document.createElement("button"), text = document.createElement("pre");
+  heading.textContent = title; button.textContent = "Close"; text.textContent = "Loading…";
+  dialog.append(button, heading, text);
+  button.onclick = () => dialog.close();
+  dialog.onclose = () => dialog.remove();
+  document.body.append(dialog);
+  dialog.showModal();
+  try {
+    const reply = await fetch(address, { headers: keyed({}) }), got = await reply.text();
+    if (reply.ok) text.textContent = got;
+    else text.textContent = got.startsWith("{") ? JSON.parse(got).detail : `${address} answers ${reply.status}.`;
+  } catch (error) { text.textContent = "The server does not answer: " + error; }
+}
+// Links of this kind open above the page: all of them if there is a key, else those that would leave the page for an error.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[data-keyed]");
+  if (!link || event.ctrlKey || event.metaKey || !(key || link.dataset.keyed)) return;
+  event.preventDefault();
+  showText(link.dataset.keyed || link.textContent, link.getAttribute("href"));
+});
+// Without a key that is needed these links lead nowhere.
+function askForKey(isNeeded) {
+  document.getElementById("key-form").hidden = !isNeeded;
+  for (const link of document.querySelectorAll("a[data-keyed]")) link.hidden = isNeeded;
+}
 const isText = (type) => /json|^text\//.test(type);
 const quote = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
 const FORM = "multipart/form-data";

@@ -1,5 +1,9 @@
 // The live page: reads the events of the server, keeps five minutes of them, and shows the chosen deployment.
 
+// A front that wakes less late than this has a core when it needs one.
+const NOTABLE_LAG_MS = 10;
+// A request that takes so many times as long as half of all is slow; a replica that takes so many times as long as others is named.
+const SLOW = 3, NAMED = 1.5;
 const POINTS = 300, WORDS = {
   receive: "reading the body", queue: "waiting for a batch", link: "way to the worker", decode: "reading the items",
   predict: "the model", encode: "writing the results", render: "writing the answer",
@@ -13,7 +17,7 @@ let taken = 0, newest = null, chosen = decodeURIComponent(location.hash.slice(1)
 const plots = [
   new LinePlot("Requests per second", [
     { name: "answered", column: "answered", colour: "var(--c1)" }, { name: "refused", column: "refused", colour: "var(--c2)" },
-    { name: "failed", column: "failed", colour: "var(--c4)" }, { name: "wrong", column: "mistaken", colour: "var(--c7)" }]),
+    { name: "failed", column: "failed", colour: "var(--c4)" }, { name: "clients' errors", column: "mistaken", colour: "var(--c7)" }]),
   new LinePlot("Duration of answered requests, ms", [
     { name: "p50", column: "p50_ms", colour: "var(--c1)", unit: " ms" }, { name: "p95", column: "p95_ms", colour: "var(--c2)", unit: " ms" },
     { name: "p99", column: "p99_ms", colour: "var(--c4)", unit: " ms" }]),
@@ -40,7 +44,10 @@ function keep(name, point) {
 function showServer({ server }) {
   const front = [server.front_cores === null ? null : `the front uses ${number(server.front_cores)} of ${server.cores} cores`, server.front_bytes === null ? null : bytes(server.front_bytes)];
   const state = server.draining ? "Ending: " + server.reasons.join("; ") + "." : server.ready ? "Ready." : "Not ready: " + server.reasons.join("; ") + ".";
-  setText(find("server"), `${state} Version ${server.version}, up ${duration(server.up_s)}; ${front.filter(Boolean).join(", ")}.`);
+  const { machine_busy: busy, front_lag_ms: lag } = server;
+  const machine = [busy === null ? null : `the machine's cores are ${Math.round(100 * busy)} % busy`, lag === null || lag < NOTABLE_LAG_MS ? null : `the front wakes ${number(lag)} ms late`];
+  const parts = [`Version ${server.version}, up ${duration(server.up_s)}`, front.filter(Boolean).join(", "), ...machine].filter(Boolean);
+  setText(find("server"), `${state} ${parts.join("; ")}.`);
   find("server").classList.toggle("bad", !server.ready);
 }
 
@@ -95,8 +102,10 @@ function showChosen() {
   showForms(deployment);
 }
 
-// The reason that most of the slowest requests share; sentences that differ only in their numbers are one reason.
-function mostFrequent(slowest) {
+// The reason that most of the slowest requests share; sentences that differ only in their numbers are one reason. Where the slowest
+// ones took hardly longer than usual, there is nothing to explain.
+function mostFrequent(requests) {
+  const slowest = requests.filter(({ ms, usual_ms }) => usual_ms !== null && ms >= SLOW * usual_ms);
   const groups = Object.values(Object.groupBy(slowest, ({ why }) => why.replace(/^.*?: \D*[\d.,]+/, "").replace(/[\d.,]+ (bytes|.B)\b|[\d.,]+|\bone\b|\bitems?\b/g, "#")));
   const [most] = groups.sort((one, other) => other.length - one.length);
   return most ? `Why the slowest requests of 5 minutes were slow: ${most.length} of ${slowest.length} like this: ${most[0].why}.` : "";
@@ -106,7 +115,8 @@ function showRequests(list, requests, none) {
   const text = JSON.stringify(requests) || none;
   if (list.dataset.text === text) return;
   list.dataset.text = text;
-  const item = ({ request_id, at_ms, why }) => make("li", {}, why, make("span", { class: "id", text: `${new Date(at_ms).toLocaleTimeString()} ${request_id}` }));
+  const item = ({ request_id, at_ms, why }) => make("li", {}, why, make("span", { class: "id" }, `${new Date(at_ms).toLocaleTimeString()} `,
+    make("a", { href: "trace/" + encodeURIComponent(request_id), "data-keyed": "Trace of request " + request_id, text: request_id })));
   list.replaceChildren(...(requests.length ? requests.map(item) : [make("li", { class: "quiet", text: none })]));
 }
 
@@ -153,8 +163,8 @@ function showWorkers({ name, workers, uses }) {
     setText(values.device, worker.device ?? "cpu");
     setText(values.memory, memoryOf(worker));
     setText(values.CPU, worker.cores === null ? "–" : number(worker.cores) + " cores");
-    setText(values.computes, `${share(worker.busy)} of the time` + (worker.slower !== null && worker.slower >= 1.2 ? `, ${number(worker.slower)} times as slow as others` : ""));
-    values.computes.classList.toggle("bad", worker.slower !== null && worker.slower >= 1.5);
+    setText(values.computes, `${share(worker.busy)} of the time` + (worker.slower !== null && worker.slower >= NAMED ? `, ${number(worker.slower)} times as slow as others` : ""));
+    values.computes.classList.toggle("bad", worker.slower !== null && worker.slower >= SLOW);
     setText(values.sent, `${number(worker.batches)} batches, ${number(worker.items)} items`);
     setText(values.restarts, String(worker.restarts) + (worker.lost ? `, ${worker.lost} lost in 5 min` : ""));
     const most = Math.max(...worker.memory, 1);
@@ -197,7 +207,7 @@ function take(name, data) {
 async function read() {
   stop = new AbortController();
   const reply = await fetch("live/events", { headers: keyed({ accept: "text/event-stream" }), signal: stop.signal });
-  find("key-form").hidden = reply.status !== 401;
+  askForKey(reply.status === 401);
   if (!reply.ok) {
     const problem = await reply.json().catch(() => ({}));
     setText(find("server"), problem.detail ?? `The server answers ${reply.status}.`);
