@@ -1,7 +1,7 @@
 //! What the requests and batches of one deployment leave behind for the next sample. Protocols and the engine write it.
 
 use crate::engine::deployment::live::histogram::DurationCounts;
-use crate::engine::deployment::live::why::{BatchFacts, RequestFacts, Usual};
+use crate::engine::deployment::live::why::{BatchFacts, Largest, RequestFacts, Usual};
 use jitney_core::request::ReplicaId;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +16,8 @@ pub(crate) const SHOWN: usize = 10;
 pub(crate) const SIZES: usize = 14;
 /// Samples in a generation of slow requests.
 const GENERATION: u32 = 30;
+/// Batches that weigh in what is usual for the largest item of a batch.
+const AVERAGED: u32 = 256;
 /// The slowest requests of so many generations are shown: five minutes.
 const GENERATIONS: usize = 10;
 
@@ -40,6 +42,10 @@ struct State {
     samples: u32,
     failed: VecDeque<RequestFacts>,
     usual: Option<Usual>,
+    /// Of the largest item of each batch, the mean of the last some hundred batches.
+    largest: Largest,
+    /// Batches in that mean.
+    averaged: u32,
 }
 
 /// All batches that were launched.
@@ -52,7 +58,7 @@ pub(crate) struct BatchTotals {
 }
 
 /// The work of one replica, whichever workers were it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ReplicaUse {
     pub(crate) batches: u64,
     pub(crate) items: u64,
@@ -62,8 +68,9 @@ pub(crate) struct ReplicaUse {
     pub(crate) occupied: Duration,
     /// Its time in `predict` is known before its batches end.
     pub(crate) steps: bool,
-    /// Batches that it has now, and since when it has at least one.
-    running: u32,
+    /// Bytes of the largest item of each batch that it has now, in the order in which it got them.
+    running: VecDeque<u64>,
+    /// Since when it has at least one batch.
     since: Option<Instant>,
     /// When its last batch ended or had news, or the first one came.
     progressed: Option<Instant>,
@@ -82,12 +89,18 @@ impl ReplicaUse {
 
     /// Time in `predict` of all batches that have ended, and how many those are.
     pub(crate) fn ended(&self) -> (Duration, u64) {
-        (self.predict, self.batches.saturating_sub(u64::from(self.running)))
+        (self.predict, self.batches.saturating_sub(self.running.len() as u64))
+    }
+
+    /// Bytes of the largest item of the batch that it has had for longest; 0 without a batch.
+    pub(crate) fn largest_bytes(&self) -> u64 {
+        self.running.front().copied().unwrap_or_default()
     }
 
     fn release(&mut self, now: Instant) {
         self.occupied = self.occupied_until(now);
-        (self.running, self.since) = (0, None);
+        self.running.clear();
+        self.since = None;
     }
 }
 
@@ -119,10 +132,11 @@ impl LiveRecord {
         state.batches.sizes[size_range(batch.items)] += 1;
         state.batches.items += batch.items as u64;
         state.batches.bytes += batch.bytes;
+        state.average(batch);
         let Some(replica) = state.replica(replica) else { return };
         replica.batches += 1;
         replica.items += batch.items as u64;
-        replica.running += 1;
+        replica.running.push_back(batch.largest_bytes);
         if replica.since.is_none() {
             let now = Instant::now();
             (replica.since, replica.progressed) = (Some(now), Some(now));
@@ -135,9 +149,9 @@ impl LiveRecord {
         let Some(replica) = state.replica(replica) else { return };
         let now = Instant::now();
         replica.predict += predict;
-        replica.running = replica.running.saturating_sub(1);
+        replica.running.pop_front();
         replica.progressed = Some(now);
-        if replica.running == 0 {
+        if replica.running.is_empty() {
             replica.release(now);
         }
     }
@@ -180,7 +194,8 @@ impl LiveRecord {
     /// A sample was taken, and this is usual now.
     pub(crate) fn sampled(&self, usual: Option<Usual>) {
         let mut state = self.lock();
-        state.usual = usual;
+        let largest = state.largest;
+        state.usual = usual.map(|usual| Usual { largest, ..usual });
         state.samples += 1;
         if state.samples.is_multiple_of(GENERATION) {
             state.slow.push_back(Vec::new());
@@ -189,6 +204,11 @@ impl LiveRecord {
             }
             self.slow_from_us.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// What is usual, as of the last sample.
+    pub(crate) fn usual(&self) -> Option<Usual> {
+        self.lock().usual
     }
 
     /// All batches that were launched.
@@ -218,6 +238,13 @@ impl LiveRecord {
 impl State {
     fn replica(&mut self, replica: ReplicaId) -> Option<&mut ReplicaUse> {
         self.replicas.get_mut(self.numbers.get(&replica)?)
+    }
+
+    fn average(&mut self, batch: &BatchFacts) {
+        self.averaged = AVERAGED.min(self.averaged + 1);
+        let weight = 1.0 / f64::from(self.averaged);
+        self.largest.cost += (batch.largest_cost as f64 - self.largest.cost) * weight;
+        self.largest.bytes += (batch.largest_bytes as f64 - self.largest.bytes) * weight;
     }
 
     fn add_failed(&mut self, facts: RequestFacts) {
@@ -353,6 +380,7 @@ mod tests {
         let used = |record: &LiveRecord| record.replicas()[&1].occupied_until(Instant::now()).as_secs();
         let silent = |record: &LiveRecord| record.replicas()[&1].silent_until(Instant::now()).as_secs();
         assert_eq!((used(&record), silent(&record)), (2, 2), "it is not over");
+        assert_eq!(record.replicas()[&1].largest_bytes(), 10);
         record.progressed(replica);
         assert_eq!((silent(&record), record.replicas()[&1].ended().1), (0, 0), "a part of it was sent");
         record.batch_ended(replica, second);
@@ -360,6 +388,7 @@ mod tests {
         record.batch_ended(replica, second);
         tokio::time::advance(second).await;
         assert_eq!((used(&record), record.replicas()[&1].batches), (2, 2));
+        assert_eq!(record.replicas()[&1].largest_bytes(), 0, "it has none");
         record.launched(replica, &batch);
         tokio::time::advance(second).await;
         record.replica_lost(replica);
