@@ -101,7 +101,8 @@ impl Keys {
                 Ok(changed) => {
                     failed = false;
                     if let Some(keys) = changed {
-                        tracing::info!("{} has changed: it holds {keys} keys now", path.display());
+                        let keys = if keys == 1 { "1 key".to_owned() } else { format!("{keys} keys") };
+                        tracing::info!("{} has changed: it holds {keys} now", path.display());
                     }
                 }
                 Err(error) if !failed => {

@@ -466,15 +466,15 @@ impl Engine {
             self.meters.hold_seconds.observe(launch.held.as_secs_f64());
         }
         let mut items = self.launched(now, launch);
+        let batch = launched_batch(launch, self.most_items, items.iter().map(|(call, _)| call.bytes()));
         let mut trace = None;
         if let Some(traced) = Traced::of(items.iter().filter_map(|(call, _)| call.note())) {
-            trace = Some(self.trace_launch(now, launch, traced));
+            trace = Some(self.trace_launch(now, launch, batch, traced));
             items = self.launched(now, launch);
         }
         if let Some(link) = self.links.get(&launch.replica) {
             link.batch(launch.batch, &items);
             let metadata = items.iter().filter_map(|(call, _)| call.metadata.clone()).collect();
-            let batch = launched_batch(launch, self.most_items, items.iter().map(|(call, _)| call.bytes()));
             self.published.live().launched(launch.replica, &batch);
             let answered = Answered { replica: launch.replica, items: 0, bytes: 0, metadata, trace, batch };
             self.answered.insert(launch.batch, answered);

@@ -3,6 +3,7 @@
 
 use crate::base::traces::context::{PARENT_BYTES, TraceContext, fresh, mix};
 use crate::base::traces::messages::{KeyValue, Link};
+use crate::base::traces::why::facts::{BatchFacts, Lengths, Usual};
 use jitney_core::tables::outcome::Outcome;
 use smallvec::SmallVec;
 use std::fmt::Debug;
@@ -73,13 +74,11 @@ pub(crate) struct BatchLaunch {
     pub(crate) number: u64,
     /// The number of its replica among those of the deployment.
     pub(crate) replica: u64,
-    /// Why it was closed.
-    pub(crate) reason: &'static str,
-    pub(crate) items: u64,
+    pub(crate) batch: BatchFacts,
+    /// What is usual for its deployment; `None` while too few requests have ended.
+    pub(crate) usual: Option<Usual>,
     pub(crate) cost: u64,
     pub(crate) padded_cost: u64,
-    /// For how long a replica had been idle while the items waited.
-    pub(crate) held: Duration,
     /// Items that stayed in the queue.
     pub(crate) left_waiting: u64,
     /// Replicas that were up.
@@ -102,7 +101,7 @@ pub(crate) struct BatchEnded {
     /// `None` if the worker did not say.
     pub(crate) stages: Option<Stages>,
     /// Why it has no results.
-    pub(crate) lost: Option<String>,
+    pub(crate) lost: Option<&'static str>,
 }
 
 /// The requests of it that were kept.
@@ -164,7 +163,7 @@ impl BatchTrace {
     }
 
     /// Its worker is lost.
-    pub(crate) fn lost(&self, now: Instant, why: String) {
+    pub(crate) fn lost(&self, now: Instant, why: &'static str) {
         let mut ended = self.lock();
         (ended.at, ended.lost) = (Some(now), Some(why));
     }
@@ -252,6 +251,9 @@ pub(crate) struct Stay {
     pub(crate) position: u64,
     /// 1, or more if the items were in a batch before that gave no result.
     pub(crate) attempt: u64,
+    /// Of the largest of its items.
+    pub(crate) bytes: u64,
+    pub(crate) cost: u64,
     /// When its first item entered the queue; `None` if the batch gave it no result.
     pub(crate) arrival: Option<Instant>,
     /// When the batch began to run.
@@ -270,15 +272,25 @@ pub(crate) struct RequestEnded {
     pub(crate) is_logged: bool,
     /// The median of its deployment.
     pub(crate) usual: Option<Duration>,
-    /// How long it was in the queue, for one that was in no batch.
-    pub(crate) queue: Duration,
+    /// What the engine says of its slowest item, for a request whose batches were not noted.
+    pub(crate) passed: Passed,
     pub(crate) description: Description,
+}
+
+/// How long the engine had the slowest item of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Passed {
+    pub(crate) lengths: Lengths,
+    /// When the engine had answered; `None` if that was when the request ended, or if the engine never had it.
+    pub(crate) answered: Option<Instant>,
 }
 
 /// What its protocol says of it.
 #[derive(Debug)]
 pub(crate) struct Description {
     pub(crate) request_id: Arc<str>,
+    /// Its deployment, or its path if that is not known.
+    pub(crate) whose: String,
     pub(crate) name: String,
     pub(crate) attributes: Vec<KeyValue>,
     /// Whether the status of the answer says that the server failed.
@@ -295,14 +307,14 @@ impl RequestTrace {
         &self,
         deployment: &str,
         outcome: Option<Outcome>,
-        queue: Duration,
+        passed: Passed,
         describe: impl FnOnce() -> Description,
     ) {
         let at = Instant::now();
         let Some(verdict) = self.keeper.judge(self, deployment, outcome, at) else { return };
         let description = describe();
         let (kept, is_logged, usual) = (verdict.kept, verdict.is_logged, verdict.usual);
-        let ended = RequestEnded { at, outcome, kept, is_logged, usual, queue, description };
+        let ended = RequestEnded { at, outcome, kept, is_logged, usual, passed, description };
         self.lock().ended = Some(Box::new(ended));
     }
 }
@@ -394,6 +406,7 @@ impl TraceNote {
         facts.ahead = facts.ahead.max(one.ahead.into());
         if let Some(stay) = facts.stays.iter_mut().rev().find(|stay| stay.is(one.batch, self.parent)) {
             stay.items += 1;
+            (stay.bytes, stay.cost) = (stay.bytes.max(one.bytes), stay.cost.max(one.cost));
             stay.position = stay.position.min(one.position.into());
             stay.arrival = stay.arrival.into_iter().chain(one.arrival).min();
             stay.began = stay.began.min(one.began);
@@ -413,6 +426,8 @@ impl TraceNote {
             items: 1,
             position: one.position.into(),
             attempt: one.attempt.into(),
+            bytes: one.bytes,
+            cost: one.cost,
             arrival: one.arrival,
             began: one.began,
             results: one.results,
@@ -443,6 +458,8 @@ pub(crate) struct ItemStay<'b> {
     pub(crate) ahead: u32,
     pub(crate) position: u32,
     pub(crate) attempt: u32,
+    pub(crate) bytes: u64,
+    pub(crate) cost: u64,
     pub(crate) arrival: Option<Instant>,
     pub(crate) began: Instant,
     pub(crate) results: Option<Instant>,
@@ -456,117 +473,4 @@ impl Stay {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::traces::otlp::spans;
-
-    #[derive(Debug, Default)]
-    struct KeepsAll(Mutex<Vec<Finished>>);
-
-    impl Keeper for KeepsAll {
-        fn judge(&self, _: &RequestTrace, _: &str, _: Option<Outcome>, _: Instant) -> Option<Verdict> {
-            Some(Verdict { kept: Kept::Sampled, is_logged: true, usual: None })
-        }
-
-        fn least_slow(&self) -> Duration {
-            Duration::ZERO
-        }
-
-        fn finish(&self, finished: Finished) {
-            self.0.lock().unwrap().push(finished);
-        }
-    }
-
-    fn note(keeper: &Arc<KeepsAll>) -> TraceNote {
-        TraceNote::new(Arc::new(RequestTrace {
-            keeper: keeper.clone(),
-            context: TraceContext::root(),
-            parent: 0,
-            state: "a=1".into(),
-            may_be_kept: true,
-            began: Instant::now(),
-            facts: Mutex::default(),
-        }))
-    }
-
-    fn batch(keeper: &Arc<KeepsAll>) -> Arc<BatchTrace> {
-        let launch = BatchLaunch {
-            deployment: "m".into(),
-            number: 1,
-            replica: 0,
-            reason: "full",
-            items: 130,
-            cost: 130,
-            padded_cost: 130,
-            held: Duration::ZERO,
-            left_waiting: 0,
-            replicas: 1,
-            launched: Instant::now(),
-        };
-        BatchTrace::new(keeper.clone(), true, launch)
-    }
-
-    fn stay(batch: &Arc<BatchTrace>, position: u32) -> ItemStay<'_> {
-        let (began, predict_took) = (Instant::now(), Duration::ZERO);
-        let (arrival, results) = (Some(began), Some(began));
-        ItemStay { batch, ahead: 3, position, attempt: 1, arrival, began, results, predict_took }
-    }
-
-    fn end(note: &TraceNote) {
-        let description =
-            Description { request_id: "r".into(), name: "POST /m".into(), attributes: Vec::new(), is_error: false };
-        note.request.end("m", Some(Outcome::Ok), Duration::ZERO, || description);
-    }
-
-    fn taken(keeper: &KeepsAll) -> Vec<Finished> {
-        std::mem::take(&mut *keeper.0.lock().unwrap())
-    }
-
-    #[test]
-    fn a_batch_is_finished_after_its_requests_and_has_a_bounded_number_of_links() {
-        let keeper = Arc::new(KeepsAll::default());
-        let batch = batch(&keeper);
-        let notes: Vec<TraceNote> = (0..130).map(|_| note(&keeper)).collect();
-        for (position, note) in (0..).zip(&notes) {
-            note.stayed(&stay(&batch, position));
-            end(note);
-        }
-        batch.end(Instant::now(), None);
-        drop(batch);
-        assert!(taken(&keeper).is_empty(), "its requests are still referred to");
-        drop(notes);
-        let requests = taken(&keeper);
-        assert_eq!(requests.len(), 130);
-        for finished in requests {
-            let Finished::Request(request) = finished else { panic!("a request") };
-            let built = spans::of_request(*request).unwrap();
-            assert_eq!(built.spans[0].trace_state, "a=1");
-            assert!(built.line.unwrap().ends_with("(request r)"));
-        }
-        let [Finished::Batch(batch)] = &taken(&keeper)[..] else { panic!("the batch") };
-        assert_eq!((batch.riders.links.len(), batch.riders.dropped), (MOST_LINKS, 2));
-    }
-
-    #[test]
-    fn a_request_of_many_batches_notes_some_and_counts_the_others() {
-        let keeper = Arc::new(KeepsAll::default());
-        let note = note(&keeper);
-        let batches: Vec<_> = (0..MOST_STAYS + 5).map(|_| batch(&keeper)).collect();
-        batches.iter().for_each(|batch| note.stayed(&stay(batch, 7)));
-        // Items of one request in one batch share a span.
-        note.stayed(&stay(&batches[3], 1));
-        end(&note);
-        drop(note);
-        let [Finished::Request(request)] = &taken(&keeper)[..] else { panic!("the request") };
-        let notes = &request.facts;
-        assert_eq!((notes.stays.len(), notes.left_out, notes.ahead), (MOST_STAYS, 5, 3));
-        assert_eq!((notes.stays[3].items, notes.stays[3].position), (2, 1));
-    }
-
-    #[test]
-    fn a_request_that_is_not_over_is_not_kept() {
-        let keeper = Arc::new(KeepsAll::default());
-        drop(note(&keeper));
-        assert!(taken(&keeper).is_empty());
-    }
-}
+mod tests;

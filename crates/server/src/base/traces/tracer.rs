@@ -128,9 +128,10 @@ impl Tracer {
         next(seen.unwrap_or_default()) - second <= AFTERWARDS_PER_SECOND
     }
 
-    /// The traces of the request that has this id, among the last ones, as JSON of OTLP; `None` if it has none.
-    pub(crate) fn find(&self, request_id: &str) -> Option<serde_json::Value> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner).find(request_id)
+    /// The traces of the request that has this id, or of the trace that has it, among the last ones, as JSON of OTLP; `None` if there
+    /// are none.
+    pub(crate) fn find(&self, id: &str) -> Option<serde_json::Value> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).find(id)
     }
 }
 
@@ -165,7 +166,7 @@ impl Keeper for Tracer {
         };
         let ending = outcome.map(Outcome::ending);
         ending.into_iter().for_each(|ending| self.exemplars.add(deployment, ending, request.context.trace, length));
-        Some(Verdict { kept, is_logged: is_noteworthy && (is_fault || has_bound), usual })
+        Some(Verdict { kept, is_logged: is_noteworthy && is_slow && (is_fault || has_bound), usual })
     }
 
     fn least_slow(&self) -> Duration {

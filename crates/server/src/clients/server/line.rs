@@ -3,16 +3,16 @@
 use crate::base::access_log::line::{AccessLine, Ended};
 use crate::base::traces::context::TraceContext;
 use crate::base::traces::messages::attribute;
-use crate::base::traces::notes::{Description, RequestTrace, TraceNote};
+use crate::base::traces::notes::{Description, Passed, RequestTrace, TraceNote};
+use crate::base::traces::why::facts::Lengths;
 use crate::engine::program_values::{Parts, Terms};
 use crate::engine::server_state::ServerState;
-use crate::values::answer::Answer;
+use crate::values::answer::{Answer, Timing};
 use crate::values::call_id::CallId;
 use crate::values::metadata::FurtherMetadata;
 use jitney_core::tables::outcome::Outcome;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// If these are dropped before the request has ended, its program has left.
 #[derive(Default)]
@@ -28,7 +28,7 @@ struct CallSpan {
     deployment: Box<str>,
     outcome: Outcome,
     items: usize,
-    queue: Duration,
+    passed: Passed,
 }
 
 /// Begins them. If the request is traced, its terms say so to the deployments that compute it.
@@ -51,8 +51,8 @@ fn begin_span(state: &ServerState, terms: &mut Terms, deployment: &str, items: u
     let note = Some(TraceNote::new(request.clone()));
     terms.further = Some(Arc::new(FurtherMetadata { note, ..FurtherMetadata::default() }));
     let (id, deployment) = (terms.id.clone(), deployment.into());
-    let (outcome, queue) = (Outcome::Cancelled, Duration::ZERO);
-    Some(Box::new(CallSpan { request, id, deployment, outcome, items, queue }))
+    let (outcome, passed) = (Outcome::Cancelled, Passed::default());
+    Some(Box::new(CallSpan { request, id, deployment, outcome, items, passed }))
 }
 
 impl CallFollowers {
@@ -65,7 +65,9 @@ impl CallFollowers {
     pub(super) fn end(mut self, answers: &[Answer]) {
         let (outcome, timing) = Answer::summary(answers);
         if let Some(span) = &mut self.span {
-            (span.outcome, span.queue) = (outcome, timing.queue);
+            let Timing { queue, batch, model, .. } = timing;
+            let lengths = Lengths { queue, link: batch, predict: model };
+            (span.outcome, span.passed) = (outcome, Passed { lengths, answered: None });
         }
         let Some(line) = &mut self.line else { return };
         line.end(Ended {
@@ -83,6 +85,7 @@ impl Drop for CallSpan {
     fn drop(&mut self) {
         let describe = || Description {
             request_id: self.id.text().as_ref().into(),
+            whose: self.deployment.to_string(),
             name: format!("call {}", self.deployment),
             attributes: vec![
                 attribute("rpc.system", "jitney"),
@@ -93,6 +96,6 @@ impl Drop for CallSpan {
             ],
             is_error: self.outcome.http_status() >= 500,
         };
-        self.request.end(&self.deployment, Some(self.outcome), self.queue, describe);
+        self.request.end(&self.deployment, Some(self.outcome), self.passed, describe);
     }
 }

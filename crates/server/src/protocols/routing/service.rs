@@ -106,7 +106,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 }
 
 const READ: &str = "GET, HEAD";
-/// Behind this stands the id of a request. No deployment can be called so: its path has one part, or is a route that its author chose.
+/// Behind this stands the id of a request or of a trace. No deployment can be called so: its path has one part, or is a route that its author chose.
 const TRACE: &str = "trace/";
 
 /// Says how a request ended to what follows it.

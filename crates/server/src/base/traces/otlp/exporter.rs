@@ -74,7 +74,7 @@ pub(crate) async fn run(
     if let Some(endpoint) = exporter.settings.endpoint.clone() {
         tokio::spawn(async move { try_out(&endpoint).await });
     } else {
-        tracing::info!("traces are kept for GET /trace/REQUEST_ID, and sent nowhere");
+        tracing::info!("traces are kept for GET /trace/ID, and sent nowhere");
     }
     let mut notes = Vec::with_capacity(AT_ONCE);
     let mut rest = None;

@@ -3,8 +3,8 @@
 use crate::base::traces::context::{TraceContext, fresh};
 use crate::base::traces::messages::{ERROR, Event, INTERNAL, KeyValue, SERVER, Span, Status, attribute};
 use crate::base::traces::notes::{BatchLaunch, FinishedBatch, FinishedRequest, RequestEnded, Stages, Stay};
-use crate::base::traces::why::{Story, sentence};
-use jitney_core::policy::batch_policy::CloseReason;
+use crate::base::traces::why::facts::{FailureFacts, Lengths, Story, Usual};
+use crate::base::traces::why::sentence::sentence;
 use jitney_core::tables::outcome::Outcome;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -122,8 +122,11 @@ pub(crate) fn of_request(request: FinishedRequest) -> Option<Built> {
     facts.stays.sort_by_key(|stay| stay.began);
     let own: Vec<&Stay> = facts.stays.iter().filter(|stay| stay.parent == context.span).collect();
     let entered = own.iter().filter_map(|stay| stay.arrival).min().or_else(|| own.first().map(|stay| stay.began));
-    let entered = entered.or_else(|| ended.at.checked_sub(ended.queue)).unwrap_or(ended.at).clamp(began, ended.at);
-    let results = own.iter().map(|stay| end_of(stay, ended.at)).max();
+    let passed = ended.passed;
+    let answered = passed.answered.unwrap_or(ended.at);
+    let entered = entered.or_else(|| answered.checked_sub(passed.lengths.total()));
+    let entered = entered.unwrap_or(ended.at).clamp(began, ended.at);
+    let results = own.iter().map(|stay| end_of(stay, ended.at)).max().or(passed.answered);
     let story = story(&ended, &own, [began, entered, results.unwrap_or(ended.at)], facts.ahead);
     let has_failed = ended.outcome.is_some_and(|outcome| outcome != Outcome::Ok);
     let why = (ended.is_logged || has_failed).then(|| sentence(&story));
@@ -132,8 +135,13 @@ pub(crate) fn of_request(request: FinishedRequest) -> Option<Built> {
     let root = builder.add(&ended.description.name, context.span, parent, (began, ended.at));
     describe(root, &ended, why.as_deref(), own.len() as u64 + facts.left_out);
     builder.add("receive", fresh(), context.span, (began, entered));
-    if own.is_empty() && !ended.queue.is_zero() {
-        builder.queue(context.span, (entered, ended.at), facts.ahead);
+    if own.is_empty() && !passed.lengths.total().is_zero() {
+        let launched = entered + passed.lengths.queue;
+        builder.queue(context.span, (entered, launched), facts.ahead);
+        if launched < answered {
+            // The batch was not noted: what is kept of it took too little time to explain the request.
+            builder.add("batch", fresh(), context.span, (launched, answered));
+        }
     }
     for stay in &facts.stays {
         // After a loss an item waits again.
@@ -153,8 +161,8 @@ pub(crate) fn of_request(request: FinishedRequest) -> Option<Built> {
         builder.add("render", fresh(), context.span, (results, ended.at));
     }
     let request_id = ended.description.request_id.clone();
-    let deployment = own.first().map_or("a request", |stay| &stay.batch.facts().deployment);
-    let line = why.filter(|_| ended.is_logged).map(|why| format!("{deployment}: {why} (request {request_id})"));
+    let whose = &ended.description.whose;
+    let line = why.filter(|_| ended.is_logged).map(|why| format!("{whose}: {why} (request {request_id})"));
     Some(Built { request_ids: vec![request_id], spans: builder.spans, line })
 }
 
@@ -182,39 +190,66 @@ fn end_of(stay: &Stay, at_most: Instant) -> Instant {
     stay.results.or(stay.batch.ended().at).unwrap_or(at_most).clamp(stay.began, at_most.max(stay.began))
 }
 
-fn story<'s>(ended: &RequestEnded, stays: &[&Stay], times: [Instant; 3], ahead: u64) -> Story<'s> {
+/// The facts of a request. Its queue is what its batches leave of the time between entry and results: an attempt that was lost is in it, as
+/// on the live page.
+fn story(ended: &RequestEnded, stays: &[&Stay], times: [Instant; 3], ahead: u64) -> Story<'static> {
     let [began, entered, results] = times;
-    let facts = stays.last().map(|stay| stay.batch.facts());
-    let with_workers: Duration = stays.iter().map(|stay| end_of(stay, ended.at) - stay.began).sum();
-    let predict = stays.iter().map(|stay| stay.predict_took).sum::<Duration>().min(with_workers);
+    let longest = longest_stays(stays, ended.at);
+    let passed = ended.passed.lengths;
+    let whole = results - entered;
+    let lengths = if stays.is_empty() {
+        passed
+    } else {
+        let took = |stay: &Stay| end_of(stay, ended.at) - stay.began;
+        let with_workers = longest.iter().map(|stay| took(stay)).sum::<Duration>().min(whole);
+        let predict = longest.iter().map(|stay| stay.predict_took).sum::<Duration>().min(with_workers);
+        Lengths { queue: whole.saturating_sub(with_workers), link: with_workers - predict, predict }
+    };
+    let explains = longest.iter().max_by_key(|stay| stay.predict_took);
+    let facts = explains.map(|stay| stay.batch.facts());
+    let plain = ended.usual.map(|total| Usual { total, ..Usual::default() });
+    let reason = ended.outcome.filter(|&outcome| outcome != Outcome::Ok).map(Outcome::reason);
     Story {
-        total: ended.at - began,
-        usual: ended.usual,
-        failure: ended.outcome.filter(|&outcome| outcome != Outcome::Ok).map(Outcome::reason),
         receive: entered - began,
-        queue: stays.first().map_or(ended.at, |stay| stay.began).saturating_duration_since(entered),
-        predict,
-        link: with_workers.saturating_sub(predict),
+        lengths,
         render: ended.at - results,
+        usual: facts
+            .filter(|facts| facts.deployment == ended.description.whose)
+            .and_then(|facts| facts.usual)
+            .or(plain),
+        failure: reason.map(|reason| FailureFacts { reason, detail: None }),
         ahead,
-        replicas: facts.map_or(0, |facts| facts.replicas),
-        is_full: facts.is_some_and(|facts| facts.reason == CloseReason::Full.label()),
-        items: facts.map_or(0, |facts| facts.items),
-        cost: facts.map_or(0, |facts| facts.cost),
-        padded_cost: facts.map_or(0, |facts| facts.padded_cost),
-        held: facts.map_or(Duration::ZERO, |facts| facts.held),
-        attempts: stays.iter().map(|stay| stay.attempt).max().unwrap_or(0),
+        bytes: explains.map_or(0, |stay| stay.bytes),
+        cost: explains.map_or(0, |stay| stay.cost),
+        returns: stays.iter().map(|stay| stay.attempt.saturating_sub(1)).max().unwrap_or(0),
         lost: stays.iter().filter(|stay| stay.results.is_none()).find_map(|stay| stay.batch.ended().lost),
+        replicas: facts.map_or(0, |facts| facts.replicas),
+        batch: facts.map(|facts| facts.batch),
     }
+}
+
+/// Of each deployment that computed a request, the batch that ended last: the stages of a chain follow each other, while batches of one
+/// deployment may run side by side.
+fn longest_stays<'s>(stays: &[&'s Stay], at_most: Instant) -> Vec<&'s Stay> {
+    let mut found: Vec<&Stay> = Vec::new();
+    for &stay in stays {
+        let name = &stay.batch.facts().deployment;
+        match found.iter_mut().find(|other| other.batch.facts().deployment == *name) {
+            Some(other) if end_of(other, at_most) > end_of(stay, at_most) => {}
+            Some(other) => *other = stay,
+            None => found.push(stay),
+        }
+    }
+    found
 }
 
 fn batch_attributes(facts: &BatchLaunch) -> Vec<KeyValue> {
     vec![
         attribute("jitney.deployment", facts.deployment.as_str()),
         attribute("jitney.batch.id", facts.number),
-        attribute("jitney.batch.items", facts.items),
-        attribute("jitney.batch.reason", facts.reason),
-        attribute("jitney.batch.held_ms", facts.held.as_secs_f64() * 1e3),
+        attribute("jitney.batch.items", facts.batch.items as u64),
+        attribute("jitney.batch.reason", facts.batch.reason.label()),
+        attribute("jitney.batch.held_ms", facts.batch.held.as_secs_f64() * 1e3),
         attribute("jitney.batch.left_waiting", facts.left_waiting),
         attribute("jitney.batch.cost", facts.cost),
         attribute("jitney.batch.padded_cost", facts.padded_cost),

@@ -45,13 +45,29 @@ impl Store {
         self.traces.push_back(Stored { request_ids, spans });
     }
 
-    /// The traces of the request that has this id, and of the batches that it was in.
-    pub(crate) fn find(&self, request_id: &str) -> Option<serde_json::Value> {
-        let is_of = |stored: &&Stored| stored.request_ids.iter().any(|id| **id == *request_id);
+    /// The traces of the request that has this id, or else of all requests of the trace that has it; and of the batches that these
+    /// were in.
+    pub(crate) fn find(&self, id: &str) -> Option<serde_json::Value> {
+        self.of_requests(&[id]).or_else(|| {
+            let trace = trace_id(id)?;
+            let is_of = |stored: &&Stored| stored.spans.iter().any(|span| span.trace_id == trace);
+            let ids = self.traces.iter().filter(is_of).flat_map(|stored| &stored.request_ids);
+            self.of_requests(&ids.map(|id| &**id).collect::<Vec<_>>())
+        })
+    }
+
+    fn of_requests(&self, ids: &[&str]) -> Option<serde_json::Value> {
+        let is_of = |stored: &&Stored| stored.request_ids.iter().any(|id| ids.contains(&&**id));
         let mut found = self.traces.iter().filter(is_of).peekable();
         found.peek()?;
         Some(json::document(&self.resource, SCOPE, found.flat_map(|stored| stored.spans.iter())))
     }
+}
+
+/// The bytes of the id of a trace, which is 32 hex digits.
+fn trace_id(text: &str) -> Option<[u8; 16]> {
+    let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u128::from_str_radix(text, 16).ok().filter(|_| is_id).map(u128::to_be_bytes)
 }
 
 /// The name and version of what makes the spans.
@@ -84,6 +100,11 @@ mod tests {
         );
         let all = store.find("all").unwrap();
         assert_eq!(all["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().len(), MOST);
+        store.add(vec!["r7".into()], [Span { trace_id: 0xab7u128.to_be_bytes().into(), ..Span::default() }].into());
+        let of_trace = store.find("00000000000000000000000000000AB7").unwrap();
+        let spans = of_trace["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
+        assert_eq!(spans.len(), 2, "with what else is known of its request");
+        assert!(store.find("00000000000000000000000000000ab8").is_none() && store.find("ab7").is_none());
         let many: Vec<Span> = (0..MOST_SPANS).map(|_| Span::default()).collect();
         store.add(vec!["many".into()], many.into());
         assert!(store.find("all").is_none() && store.find("many").is_some());

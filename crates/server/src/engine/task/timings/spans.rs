@@ -2,6 +2,7 @@
 //! traced items each of these costs one branch.
 
 use crate::base::traces::notes::{BatchLaunch, BatchTrace, ItemStay, Stages, Traced};
+use crate::base::traces::why::facts::BatchFacts;
 use crate::engine::task::Engine;
 use crate::engine::task::pending::Pending;
 use crate::link::batch_end::Durations;
@@ -19,8 +20,18 @@ use tokio::time::Instant;
 /// An item in a batch that began then, and has no results.
 fn item_stay<'b>(call: &Call, stay: &'b BatchSpan, began: Instant) -> ItemStay<'b> {
     let BatchSpan { batch, position, attempt, .. } = stay;
-    let (ahead, position, attempt, predict_took) = (call.ahead, *position, *attempt, Duration::ZERO);
-    ItemStay { batch, ahead, position, attempt, arrival: None, began, results: None, predict_took }
+    ItemStay {
+        batch,
+        ahead: call.ahead,
+        position: *position,
+        attempt: *attempt,
+        bytes: call.bytes(),
+        cost: call.cost,
+        arrival: None,
+        began,
+        results: None,
+        predict_took: Duration::ZERO,
+    }
 }
 
 impl Engine {
@@ -29,17 +40,20 @@ impl Engine {
         &mut self,
         now: Time,
         launch: &Launch,
+        batch: BatchFacts,
         traced: Traced,
     ) -> Arc<BatchTrace> {
+        let factor = self.scheduler.factors().find(|(other, _)| *other == launch.replica);
+        let factor = factor.map_or(batch.factor, |(_, factor)| factor);
+        let replica = self.meters.number(launch.replica);
         let facts = BatchLaunch {
             deployment: self.deployment.clone(),
             number: launch.batch.0,
-            replica: self.meters.number(launch.replica),
-            reason: launch.reason.label(),
-            items: launch.items.len() as u64,
+            replica,
+            batch: BatchFacts { replica: u32::try_from(replica).unwrap_or(u32::MAX), factor, ..batch },
+            usual: self.published.live().usual(),
             cost: launch.load.units(Measure::Cost) as u64,
             padded_cost: launch.load.units(Measure::Padded) as u64,
-            held: launch.held,
             left_waiting: self.scheduler.queued_items() as u64,
             replicas: self.scheduler.replicas(),
             launched: self.clock.instant(now),
@@ -77,7 +91,8 @@ impl Engine {
         note.stayed(&ItemStay {
             arrival: Some(self.clock.instant(ended.arrival)),
             results: stay.batch.ended().lost.is_none().then(|| self.clock.instant(now)),
-            predict_took: predict,
+            // Where items join one by one, the worker does not say how long it computed one of them.
+            predict_took: if self.joins { now - launched } else { predict },
             ..item_stay(call, stay, self.clock.instant(launched))
         });
     }
@@ -108,7 +123,7 @@ impl Engine {
                 Loss::Killed => "it was killed",
                 Loss::Away => "its machine or the network is away",
             };
-            batch.lost(self.clock.instant(now), why.to_owned());
+            batch.lost(self.clock.instant(now), why);
         }
     }
 }

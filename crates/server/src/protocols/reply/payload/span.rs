@@ -3,10 +3,12 @@
 use crate::base::access_log::line::{AccessLine, Ended};
 use crate::base::traces::context::{TraceContext, passable};
 use crate::base::traces::messages::{KeyValue, attribute};
-use crate::base::traces::notes::{Description, TraceNote};
+use crate::base::traces::notes::{Description, Passed, TraceNote};
 use crate::base::traces::tracer::Tracer;
+use crate::base::traces::why::facts::Lengths;
 use crate::engine::deployment::ticket::{Ticket, UNKNOWN};
 use crate::protocols::reply::request_id::RequestId;
+use crate::values::answer::Timing;
 use crate::values::call_id::CallId;
 use hyper::header::HeaderName;
 use hyper::http::request::Parts;
@@ -14,7 +16,6 @@ use hyper::{HeaderMap, Method, Uri, Version};
 use jitney_core::tables::outcome::Outcome;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Bytes of a path in a span; a longer one is cut.
 const LONGEST_PATH: usize = 1024;
@@ -57,7 +58,7 @@ pub(crate) struct ServerSpan {
     outcome: Option<Outcome>,
     status: u16,
     items: u32,
-    queue: Duration,
+    passed: Passed,
     answer_bytes: u64,
 }
 
@@ -105,7 +106,7 @@ impl ServerSpan {
             outcome: Some(Outcome::Cancelled),
             status: 0,
             items: 0,
-            queue: Duration::ZERO,
+            passed: Passed::default(),
             answer_bytes: 0,
         }))
     }
@@ -125,7 +126,9 @@ impl ServerSpan {
         self.status = status;
         self.deployment = ticket.deployment().map(Into::into);
         self.outcome = Some(ticket.outcome());
-        (self.items, self.queue) = (ticket.items(), ticket.timing.queue);
+        self.items = ticket.items();
+        let Timing { queue, batch, model, .. } = ticket.timing;
+        self.passed = Passed { lengths: Lengths { queue, link: batch, predict: model }, answered: ticket.answered };
     }
 
     /// Counts bytes of its answer.
@@ -143,6 +146,7 @@ impl ServerSpan {
         };
         Description {
             request_id: self.id.text().as_ref().into(),
+            whose: self.deployment.as_deref().unwrap_or_else(|| short(path)).to_owned(),
             name,
             attributes: self.attributes(path),
             is_error: self.outcome.is_some_and(|outcome| outcome.http_status() >= 500) || self.status >= 500,
@@ -152,7 +156,7 @@ impl ServerSpan {
     fn attributes(&self, path: &str) -> Vec<KeyValue> {
         let version = if self.version == Version::HTTP_2 { "2" } else { "1.1" };
         let mut attributes = vec![
-            attribute("url.path", path.get(..LONGEST_PATH).unwrap_or(path)),
+            attribute("url.path", short(path)),
             attribute("url.scheme", if self.is_encrypted { "https" } else { "http" }),
             attribute("network.protocol.version", version),
             attribute("jitney.protocol", self.protocol),
@@ -182,6 +186,11 @@ impl ServerSpan {
     }
 }
 
+/// A path as far as it is shown.
+fn short(path: &str) -> &str {
+    path.get(..LONGEST_PATH).unwrap_or(path)
+}
+
 /// What the conventions for generative models say of the routes of `OpenAI`, as of their version 1.40.
 fn gen_ai(protocol: &str, path: &str, deployment: &str) -> Vec<KeyValue> {
     let operation = match path {
@@ -201,7 +210,7 @@ fn gen_ai(protocol: &str, path: &str, deployment: &str) -> Vec<KeyValue> {
 impl Drop for ServerSpan {
     fn drop(&mut self) {
         let deployment = self.deployment.as_deref().unwrap_or(UNKNOWN);
-        self.note.request.end(deployment, self.outcome, self.queue, || self.describe());
+        self.note.request.end(deployment, self.outcome, self.passed, || self.describe());
     }
 }
 

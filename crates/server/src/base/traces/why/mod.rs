@@ -1,0 +1,5 @@
+//! Why a request took long or failed: what is known of it, and the sentence that the log, its trace and the live page have.
+
+pub(crate) mod facts;
+pub(crate) mod numbers;
+pub(crate) mod sentence;
