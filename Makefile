@@ -338,7 +338,7 @@ docs: $(BUILT) $(DEV) site-packages ## write the reference pages, pictures, dash
 	@echo "the site is in build/site; to read it: python3 -m http.server --directory build/site"
 
 .PHONY: breakages
-breakages: $(BUILT) monitoring-tools ## break a server in ten ways, and measure where and when each is seen (25 minutes; FAULTS="hung clock")
+breakages: $(BUILT) $(DEV) monitoring-tools ## break a server in ten ways, and measure where and when each is seen (25 minutes; FAULTS="hung clock")
 	@$(BIN)/python scripts/breakages $(FAULTS)
 
 .PHONY: dashboard-picture

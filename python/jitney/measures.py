@@ -36,6 +36,8 @@ EVERY_S = 1.0
 """How often a worker sends."""
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _RESERVED = ("jitney_", "process_")
+_ENDINGS = ("_total", "_bucket", "_sum", "_count")
+"""What the samples of a histogram end in, and those of counters."""
 _RESERVED_LABELS = {"deployment", "replica", "le", "job", "instance"}
 
 _lock = threading.Lock()
@@ -84,7 +86,10 @@ class Counter(_Measure):
             raise ValueError(f"{self.name}: a counter only grows, and {amount!r} was added")
         series = self._series(labels)
         with _lock:
-            self._changed[series] = self._changed.get(series, 0.0) + float(amount)
+            total = self._changed.get(series, 0.0) + float(amount)
+            if not isfinite(total):
+                raise ValueError(f"{self.name}: {amount!r} makes it larger than a number can be")
+            self._changed[series] = total
 
     def _as_json(self, value: float) -> dict[str, Any]:
         return {"value": value, "counts": []}
@@ -100,12 +105,14 @@ class Histogram(_Measure):
         self._buckets = tuple(map(float, buckets))
 
     def observe(self, value: float, **labels: str) -> None:
-        """Count a value. Raises ValueError for labels that were not declared."""
-        if not isfinite(value):
-            raise ValueError(f"{self.name}: {value!r} is in no bucket")
+        """Count a value, which is not negative. Raises ValueError for labels that were not declared."""
+        if not (isfinite(value) and value >= 0):
+            raise ValueError(f"{self.name}: a histogram counts finite values from 0 on, and {value!r} was observed")
         series = self._series(labels)
         with _lock:
             counts, total = self._changed.get(series) or ([0] * (len(self._buckets) + 1), 0.0)
+            if not isfinite(total + float(value)):
+                raise ValueError(f"{self.name}: {value!r} makes its sum larger than a number can be")
             counts[bisect_left(self._buckets, value)] += 1
             self._changed[series] = (counts, total + float(value))
 
@@ -126,9 +133,9 @@ def counter(name: str, meaning: str, **labels: Sequence[str]) -> Counter:
 
     The same declaration again returns the same counter. Raises ConfigError for names and labels that cannot be.
     """
-    if not name.endswith("_total"):
+    if not name.endswith("_total") or name == "_total":
         raise ConfigError(f"counter {name!r}: the name of a counter ends in _total, as in {name}_total")
-    return _declare(Counter(name, meaning, _checked(name, labels)))
+    return _declare(Counter(name, meaning, _checked(name, meaning, labels)))
 
 
 def histogram(name: str, meaning: str, *, buckets: Iterable[float] = SECONDS, **labels: Sequence[str]) -> Histogram:
@@ -137,12 +144,17 @@ def histogram(name: str, meaning: str, *, buckets: Iterable[float] = SECONDS, **
     The same declaration again returns the same histogram. Raises ConfigError for what cannot be.
     """
     bounds = [float(bound) for bound in buckets]
-    if not 0 < len(bounds) <= MOST_BUCKETS or bounds != sorted(set(bounds)) or not all(map(isfinite, bounds)):
-        raise ConfigError(f"histogram {name!r}: buckets are 1 to {MOST_BUCKETS} finite numbers, ascending: {bounds}")
-    return _declare(Histogram(name, meaning, _checked(name, labels), bounds))
+    is_ascending = bounds == sorted(set(bounds)) and all(map(isfinite, bounds)) and min(bounds, default=0) >= 0
+    if not 0 < len(bounds) <= MOST_BUCKETS or not is_ascending:
+        raise ConfigError(
+            f"histogram {name!r}: buckets are 1 to {MOST_BUCKETS} finite numbers from 0 on, ascending: {bounds}"
+        )
+    if name.endswith(_ENDINGS):
+        raise ConfigError(f"histogram {name!r}: its name cannot end in {' or '.join(_ENDINGS)}")
+    return _declare(Histogram(name, meaning, _checked(name, meaning, labels), bounds))
 
 
-def _checked(name: str, labels: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+def _checked(name: str, meaning: str, labels: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
     if not _NAME.fullmatch(name) or name.startswith(_RESERVED):
         raise ConfigError(
             f"metric {name!r}: a name has letters, digits and underlines, and does not begin with "
@@ -154,13 +166,28 @@ def _checked(name: str, labels: Mapping[str, Any]) -> Mapping[str, Sequence[str]
         is_list = not isinstance(values, str) and all(isinstance(value, str) for value in values)
         if not is_list or not values:
             raise ConfigError(f"metric {name!r}: {label} needs the values that it may have, as in {label}=('a', 'b')")
+    for text in (meaning, *(value for values in labels.values() for value in values)):
+        if not _is_utf8(text):
+            raise ConfigError(f"metric {name!r}: {text!r} cannot be written as UTF-8")
     if (series := len(list(product(*labels.values())))) > MOST_SERIES:
         raise ConfigError(f"metric {name!r}: its labels make {series} series; at most {MOST_SERIES} are allowed")
     return labels
 
 
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _declare(measure: M) -> M:
+    family = measure.name.removesuffix("_total")
     with _lock:
+        twins = [name for name in _measures if name != measure.name and name.removesuffix("_total") == family]
+        if twins:
+            raise ConfigError(f"metric {measure.name!r}: {twins[0]!r} has the same name without _total")
         known = _measures.setdefault(measure.name, measure)
     if known.definition() != measure.definition() or known._labels != measure._labels:  # pyright: ignore[reportPrivateUsage]
         raise ConfigError(f"metric {measure.name!r} is declared twice, with different meanings, labels or buckets")

@@ -121,12 +121,12 @@ def ask(address: str, path: str, body: object) -> object:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             refusal = json.load(error)
-            expect(refusal["reason"] == "loading", f"the server answered {refusal}")
-            time.sleep(0.05)
-        except (urllib.error.URLError, ConnectionError) as error:
-            if time.monotonic() > until:
-                raise Failure(f"no answer in {STEP_S:.0f} s: {error}") from error
-            time.sleep(0.05)
+            expect(refusal.get("reason") == "loading", f"the server answered {refusal}")
+            problem: object = refusal
+        except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+            problem = error
+        expect(time.monotonic() < until, f"no answer in {STEP_S:.0f} s: {problem}")
+        time.sleep(0.05)
 
 
 def expect(condition: bool, problem: str) -> None:

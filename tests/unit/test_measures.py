@@ -35,10 +35,10 @@ def test_what_was_added_is_taken_once() -> None:
 
 def test_a_value_counts_in_the_first_bucket_that_holds_it() -> None:
     score = jitney.histogram("score", "Scores.", buckets=(1, 2))
-    for value in (0.5, 1, 1.5, 2, 3, -1):
+    for value in (0.5, 1, 1.5, 2, 3, 0):
         score.observe(value)
     (found,) = taken()
-    assert (found["buckets"], found["series"]) == ([1.0, 2.0], [{"labels": [], "value": 7.0, "counts": [3, 2, 1]}])
+    assert (found["buckets"], found["series"]) == ([1.0, 2.0], [{"labels": [], "value": 8.0, "counts": [3, 2, 1]}])
 
 
 def test_threads_lose_nothing() -> None:
@@ -59,13 +59,19 @@ def test_the_same_declaration_is_the_same_metric_and_another_one_is_refused() ->
     with pytest.raises(ConfigError, match="declared twice"):
         jitney.counter("a_total", "A.", kind=("x", "z"))
     with pytest.raises(ConfigError, match="declared twice"):
-        jitney.histogram("a_total", "A.", kind=("x", "y"))
+        jitney.counter("a_total", "Another.", kind=("x", "y"))
 
 
 @pytest.mark.parametrize(
     ("declare", "why"),
     [
         (lambda: jitney.counter("words", "W."), "ends in _total"),
+        (lambda: jitney.counter("_total", "W."), "ends in _total"),
+        (lambda: jitney.counter("a_total", "\ud800"), "UTF-8"),
+        (lambda: jitney.counter("a_total", "W.", kind=("\ud800",)), "UTF-8"),
+        (lambda: (jitney.counter("twin_total", "W."), jitney.histogram("twin", "W.")), "without _total"),
+        (lambda: jitney.histogram("h_sum", "H."), "cannot end in"),
+        (lambda: jitney.histogram("h", "H.", buckets=(-1, 0, 1)), "from 0 on"),
         (lambda: jitney.counter("jitney_x_total", "W."), "does not begin with"),
         (lambda: jitney.counter("a b_total", "W."), "letters, digits"),
         (lambda: jitney.counter("a_total", "W.", deployment=("a",)), "is taken"),
@@ -94,6 +100,17 @@ def test_labels_that_were_not_declared_are_refused(given: dict[str, Any]) -> Non
 def test_a_counter_only_grows(amount: float) -> None:
     with pytest.raises(ValueError, match="only grows"):
         jitney.counter("a_total", "A.").inc(amount)
+
+
+def test_a_sum_stays_a_number() -> None:
+    counter, histogram = jitney.counter("a_total", "A."), jitney.histogram("h", "H.")
+    for add in (counter.inc, histogram.observe):
+        add(1e308)
+        with pytest.raises(ValueError, match="larger than a number"):
+            add(1e308)
+    assert [series["value"] for one in taken() for series in one["series"]] == [1e308, 1e308]
+    with pytest.raises(ValueError, match="from 0 on"):
+        histogram.observe(-0.5)
 
 
 def test_a_worker_sends_what_is_left_at_its_end_and_a_lost_link_is_no_error() -> None:

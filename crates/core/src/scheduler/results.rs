@@ -47,8 +47,8 @@ impl<P: Payload> Scheduler<P> {
     }
 
     /// The measured ways to replicas on other machines.
-    pub fn ways(&self) -> impl Iterator<Item = (ReplicaId, &LinkWay)> + '_ {
-        self.paces.ways()
+    pub fn link_ways(&self) -> impl Iterator<Item = (ReplicaId, &LinkWay)> + '_ {
+        self.paces.link_ways()
     }
 
     /// A replica will end when it has finished what it holds: it gets nothing more.

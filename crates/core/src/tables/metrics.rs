@@ -169,10 +169,10 @@ metrics! {
     REPLICAS = "jitney_replicas", Kind::Gauge, ["deployment", "state"];
     /// How fast a replica computes batches, as learned: 1 is the median replica of its deployment, 0.1 takes ten times as long.
     REPLICA_SPEED = "jitney_replica_speed", Kind::Level, ["deployment", "replica"];
-    /// The way to a replica on another machine and back without bytes, as measured: the shortest of the last 16 batches.
+    /// Round-trip time of the link to a replica on another machine, without payload: the shortest of the last 16 batches.
     LINK_ROUND_TRIP = "jitney_link_round_trip_seconds", Kind::Level, ["deployment", "replica"];
-    /// Bytes that the way to a replica on another machine and back carries in a second, as measured with batches of 1 MB or more; 0
-    /// while there was none.
+    /// Bytes per second of the link to a replica on another machine, as measured with batches of 1 MB or more; 0 while there was
+    /// none.
     LINK_BANDWIDTH = "jitney_link_bytes_per_second", Kind::Level, ["deployment", "replica"];
     /// Workers that were lost or replaced: `died`, `hung`, `silent`, `load_failed`, `load_timeout`, `broken`, `renewed` by a
     /// reload, `away` when its machine cannot be reached, `left` when its machine goes away.

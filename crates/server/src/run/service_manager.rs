@@ -11,6 +11,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
 /// Longest status that is sent, in characters. It is one line of `systemctl status`.
 const MOST_STATUS: usize = 500;
+/// What the service manager could not take is sent again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The socket of the service manager that has started this process.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ impl ServiceManager {
     /// The one that the environment names; `None` if there is none, or if it cannot be reached.
     pub(crate) fn from_environment() -> Option<ServiceManager> {
         let variable = |name: &str| std::env::var(name).ok();
-        let address = variable("NOTIFY_SOCKET")?;
+        let address = variable("NOTIFY_SOCKET").filter(|address| !address.is_empty())?;
         // A watchdog that is meant for another process is not ours: `systemd-run`, a shell, `--reload`.
         let is_ours = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
         let patience = variable("WATCHDOG_USEC").filter(|_| is_ours).and_then(|text| text.parse().ok());
@@ -47,9 +49,9 @@ impl ServiceManager {
         Ok(ServiceManager { socket, patience })
     }
 
-    fn send(&self, lines: &str) {
-        // It says nothing back, and what it misses is said again with the next change.
-        let _ = self.socket.send(lines.as_bytes());
+    /// Whether it was sent: the queue of the socket may be full.
+    fn send(&self, lines: &str) -> bool {
+        self.socket.send(lines.as_bytes()).is_ok()
     }
 
     /// Reports what `/readyz` says, whenever it changes, and signs of life while all engines answer. Never returns.
@@ -60,12 +62,15 @@ impl ServiceManager {
         let mut is_silent = false;
         loop {
             let now = readiness.borrow_and_update().clone();
-            self.send(&message(&now, has_been_ready));
-            has_been_ready |= now.ready;
+            let is_sent = self.send(&message(&now, has_been_ready));
+            has_been_ready |= now.ready && is_sent;
+            let again = tokio::time::sleep(AGAIN);
+            tokio::pin!(again);
             loop {
                 tokio::select! {
                     // The sender is in `state`.
                     _ = readiness.changed() => break,
+                    () = &mut again, if !is_sent => break,
                     patience = next(&mut beat) => {
                         let silent = silent(&state, patience).await;
                         if silent.is_empty() {
@@ -190,6 +195,26 @@ mod tests {
         following.abort();
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn readiness_is_sent_again_if_the_queue_of_the_socket_was_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let own = ServiceManager::connect(path.to_str().unwrap(), None).unwrap();
+        while own.send("full") {}
+        let state = Arc::new(ServerState::for_test(1000));
+        state.set_readiness(Readiness { ready: true, ..Readiness::default() });
+        let following = tokio::spawn(own.follow(state));
+        tokio::time::sleep(AGAIN / 2).await;
+        manager.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 1000];
+        while manager.recv(&mut buffer).is_ok() {}
+        tokio::time::sleep(AGAIN).await;
+        let length = manager.recv(&mut buffer).unwrap();
+        assert!(buffer[..length].ends_with(b"READY=1"));
+        following.abort();
+    }
+
     #[tokio::test]
     async fn an_engine_that_does_not_answer_is_named() {
         let state = ServerState::for_test(1000);
@@ -217,7 +242,7 @@ mod tests {
     fn a_name_may_be_abstract() {
         let name = format!("@jitney-test-{}", std::process::id());
         let manager = UnixDatagram::bind_addr(&parse(&name).unwrap()).unwrap();
-        ServiceManager::connect(&name, None).unwrap().send("READY=1");
+        assert!(ServiceManager::connect(&name, None).unwrap().send("READY=1"));
         let mut buffer = [0; 20];
         let length = manager.recv(&mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"READY=1");

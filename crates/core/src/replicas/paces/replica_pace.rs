@@ -257,7 +257,7 @@ impl ReplicaPaces {
     }
 
     /// The ways to replicas on other machines, as far as they were measured.
-    pub fn ways(&self) -> impl Iterator<Item = (ReplicaId, &LinkWay)> + '_ {
+    pub fn link_ways(&self) -> impl Iterator<Item = (ReplicaId, &LinkWay)> + '_ {
         let far = if self.far == 0 { None } else { Some(&self.learned) };
         let ways = far.into_iter().flatten().filter_map(|(&id, learned)| Some((id, learned.way.as_ref()?)));
         ways.filter(|(_, way)| way.round_trip_s() > 0.0)

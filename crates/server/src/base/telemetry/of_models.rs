@@ -39,7 +39,7 @@ struct AddedSeries {
 }
 
 /// One metric, of all deployments that have it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Measure {
     kind: Kind,
     help: String,
@@ -60,11 +60,15 @@ pub(crate) struct OfModels {
 impl OfModels {
     /// Adds what a worker of this deployment sent. What cannot be kept is left out; the first time an error says why.
     pub(crate) fn add(&mut self, deployment: &str, body: &[u8]) -> Result<(), String> {
-        let added: Vec<Added> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
         let mut problem = None;
-        for one in added {
-            if let Err(why) = self.add_one(deployment, one) {
-                problem.get_or_insert(why);
+        match serde_json::from_slice::<Vec<Added>>(body) {
+            Err(error) => problem = Some(format!("what the worker sent cannot be read: {error}")),
+            Ok(added) => {
+                for one in added {
+                    if let Err(why) = self.add_one(deployment, one) {
+                        problem.get_or_insert(why);
+                    }
+                }
             }
         }
         match problem {
@@ -84,6 +88,7 @@ impl OfModels {
                 && !name.is_empty()
         };
         if RESERVED.iter().any(|prefix| name.starts_with(prefix))
+            || !fits(kind, &name)
             || !std::iter::once(&name).chain(&labels).all(|name| is_name(name))
         {
             return Err(format!("metric {name:?}: a model cannot have a metric of this name or with these labels"));
@@ -92,14 +97,24 @@ impl OfModels {
         if !self.measures.contains_key(&name) && self.measures.values().filter(of_deployment).count() >= MOST_METRICS {
             return Err(format!("metric {name:?}: a deployment can have {MOST_METRICS} metrics of its model at most"));
         }
-        let known = self.measures.entry(name.clone()).or_insert_with(|| {
-            let (labels, buckets) = (labels.clone(), buckets.clone());
-            Measure { kind, help, labels, buckets, series: BTreeMap::new() }
-        });
-        if known.kind != kind || known.labels != labels || known.buckets != buckets {
+        let family = |name: &str| name.strip_suffix("_total").unwrap_or(name).to_owned();
+        let is_twin = |other: &&String| **other != name && family(other) == family(&name);
+        if let Some(other) = self.measures.keys().find(is_twin) {
             return Err(format!(
-                "metric {name:?}: another deployment has one of this name with other labels or buckets"
+                "metric {name:?}: {other:?} has the same name without _total; OpenMetrics allows one of them"
             ));
+        }
+        let declared =
+            Measure { kind, help, labels: labels.clone(), buckets: buckets.clone(), series: BTreeMap::new() };
+        let known = self.measures.entry(name.clone()).or_insert_with(|| declared.clone());
+        if !known.is_like(&declared) {
+            if let Some((other, _)) = known.series.keys().find(|(of, _)| of != deployment) {
+                return Err(format!(
+                    "metric {name:?}: deployment {other} has one of this name with other labels or buckets"
+                ));
+            }
+            // Its own code has changed: the counts so far do not fit any more.
+            *known = declared;
         }
         let counts_each = if kind == Kind::Histogram { buckets.len() + 1 } else { 0 };
         for AddedSeries { labels: values, value, counts } in series {
@@ -124,7 +139,20 @@ impl OfModels {
     }
 }
 
+/// Whether a metric of this kind may have this name: a counter's ends in `_total`, and the samples of a histogram get endings.
+fn fits(kind: Kind, name: &str) -> bool {
+    match kind {
+        Kind::Counter => name.strip_suffix("_total").is_some_and(|name| !name.is_empty()),
+        Kind::Histogram => !["_total", "_bucket", "_sum", "_count"].iter().any(|ending| name.ends_with(ending)),
+    }
+}
+
 impl Measure {
+    /// Whether another one has the same kind, labels and buckets.
+    fn is_like(&self, other: &Measure) -> bool {
+        self.kind == other.kind && self.labels == other.labels && self.buckets == other.buckets
+    }
+
     fn family(&self, name: &str) -> proto::MetricFamily {
         let mut family = proto::MetricFamily::default();
         family.set_name(name.to_owned());
@@ -222,7 +250,14 @@ mod tests {
         assert!(of_models.add("b", one("a\\nb", "k", "[]").as_bytes()).is_err());
         assert!(of_models.add("c", one("x_total", "k", "[1]").as_bytes()).is_err());
         assert!(of_models.add("d", one("y_total", "k", "[]").as_bytes()).is_ok());
-        assert!(of_models.add("e", one("y_total", "other", "[]").as_bytes()).is_err());
+        let other = of_models.add("e", one("y_total", "other", "[]").as_bytes()).unwrap_err();
+        assert!(other.contains("deployment d has one"), "{other}");
+        assert!(of_models.add("h", one("_total", "k", "[]").as_bytes()).is_err());
+        let twin = br#"[{"name": "y", "kind": "histogram", "help": "", "labels": [], "buckets": [1.0],
+            "series": [{"labels": [], "value": 1, "counts": [1, 0]}]}]"#;
+        assert!(of_models.add("i", twin).unwrap_err().contains("\"y_total\" has the same name"));
+        assert!(of_models.add("d", one("y_total", "changed", "[]").as_bytes()).is_ok(), "its code was reloaded");
+        assert!(text(&of_models).contains(r#"y_total{deployment="d",changed="x"} 1"#), "{}", text(&of_models));
         assert!(of_models.add("f", b"{").is_err());
         assert!(!text(&of_models).contains("jitney_"), "{}", text(&of_models));
         for number in 0..2 * MOST_METRICS {

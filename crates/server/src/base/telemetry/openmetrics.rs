@@ -27,10 +27,12 @@ pub(crate) fn from_prometheus(text: &str, exemplars: &FxHashMap<String, String>)
     converted
 }
 
-/// A sample whose label `le` is written as a float: `le="1"` becomes `le="1.0"`.
+/// A bucket whose bound is written as a float: `le="1"` becomes `le="1.0"`. The bound is its last label.
 fn with_canonical_bound(line: &str) -> String {
     const LABEL: &str = "le=\"";
-    let Some(start) = line.find(LABEL).map(|at| at + LABEL.len()) else { return line.to_owned() };
+    let is_bucket = line.split_once('{').is_some_and(|(name, _)| name.ends_with("_bucket"));
+    let start = line.rfind(LABEL).filter(|&at| is_bucket && matches!(line.as_bytes()[at - 1], b'{' | b','));
+    let Some(start) = start.map(|at| at + LABEL.len()) else { return line.to_owned() };
     let Some(end) = line[start..].find('"').map(|length| start + length) else { return line.to_owned() };
     let is_whole = line[start..end].bytes().all(|byte| byte.is_ascii_digit());
     if is_whole { format!("{}.0{}", &line[..end], &line[end..]) } else { line.to_owned() }
@@ -43,10 +45,12 @@ mod tests {
     #[test]
     fn counters_buckets_and_help_texts_follow_the_format() {
         let text = "# HELP a_total Some \"text\".\n# TYPE a_total counter\na_total{x=\"1\"} 3\n\
-                    # TYPE b histogram\nb_bucket{x=\"y\",le=\"1\"} 2\nb_bucket{le=\"2.5\"} 2\nb_bucket{le=\"+Inf\"} 3\n";
+                    # TYPE b histogram\nb_bucket{x=\"y\",le=\"1\"} 2\nb_bucket{le=\"2.5\"} 2\nb_bucket{le=\"+Inf\"} 3\n\
+                    c_total{scale=\"1\"} 1\nd_bucket{role=\"1\",le=\"1\"} 1\n";
         let expected = "# HELP a Some \\\"text\\\".\n# TYPE a counter\na_total{x=\"1\"} 3\n\
                         # TYPE b histogram\nb_bucket{x=\"y\",le=\"1.0\"} 2\nb_bucket{le=\"2.5\"} 2\n\
-                        b_bucket{le=\"+Inf\"} 3\n# EOF\n";
+                        b_bucket{le=\"+Inf\"} 3\nc_total{scale=\"1\"} 1\n\
+                        d_bucket{role=\"1\",le=\"1.0\"} 1\n# EOF\n";
         assert_eq!(from_prometheus(text, &FxHashMap::default()), expected);
     }
 }

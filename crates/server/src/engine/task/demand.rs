@@ -76,7 +76,7 @@ impl Engine {
         self.meters.arrival_rate.set(rounded(traffic.rate(now, cost_model.by_items())));
         self.meters.returns.set(rounded(traffic.lags().median().map_or(0.0, |(share, _)| share)));
         self.scheduler.factors().for_each(|(replica, factor)| self.meters.show_factor(replica, factor));
-        self.scheduler.ways().for_each(|(replica, way)| self.meters.show_way(replica, way));
+        self.scheduler.link_ways().for_each(|(replica, way)| self.meters.show_way(replica, way));
     }
 
     /// Counts an item that ends so, if a further replica would have computed it.

@@ -69,7 +69,8 @@ pub(crate) fn of_answer(headers: &HeaderMap) -> Option<Coding> {
     for value in headers.get_all(ACCEPT_ENCODING) {
         for piece in value.to_str().unwrap_or_default().split(',') {
             let (name, weight) = piece.split_once(';').unwrap_or((piece, "q=1"));
-            let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse().ok()).unwrap_or(1.0);
+            let weight = weight.trim().strip_prefix(['q', 'Q']).and_then(|weight| weight.strip_prefix('='));
+            let weight = weight.and_then(|weight| weight.parse().ok()).unwrap_or(1.0);
             if let Some(coding) = Coding::parse(name.trim().as_bytes())
                 && weight > best.map_or(0.0, |(most, _)| most)
             {

@@ -5,7 +5,7 @@ use crate::protocols::reply::payload::Reply;
 use crate::protocols::request::compression;
 use bytes::Bytes;
 use hyper::HeaderMap;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY};
+use hyper::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, VARY};
 
 /// Pages such as `/metrics` are compressed from this size on. A shorter one fits into a packet.
 const PAGE_BYTES: usize = 1024;
@@ -29,7 +29,7 @@ fn least_of(reply: &Reply, least: u64) -> usize {
 
 /// Compresses an answer if it is text, and if its client takes that. Long ones are compressed where that delays no other request.
 pub(crate) async fn pack(reply: &mut Reply, headers: &HeaderMap) {
-    if !is_text(reply.headers()) || reply.headers().contains_key(CONTENT_ENCODING) {
+    if !is_text(reply.headers()) || is_final(reply.headers()) {
         return;
     }
     let Some(data) = reply.body().whole().cloned() else { return };
@@ -40,7 +40,26 @@ pub(crate) async fn pack(reply: &mut Reply, headers: &HeaderMap) {
     if packed.len() < data.len() {
         reply.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
         reply.body_mut().replace(Bytes::from(packed));
+        weaken_tag(reply.headers_mut());
     }
+}
+
+/// Whether a model has said that these bytes must arrive as they are.
+fn is_final(headers: &HeaderMap) -> bool {
+    const DIGESTS: [&str; 4] = ["content-md5", "content-digest", "repr-digest", "digest"];
+    let is_fixed = |value: &HeaderValue| {
+        value.as_bytes().split(|&byte| byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+    };
+    headers.contains_key(CONTENT_ENCODING)
+        || DIGESTS.iter().any(|name| headers.contains_key(*name))
+        || headers.get_all(CACHE_CONTROL).iter().any(is_fixed)
+}
+
+/// A strong tag stands for the same bytes, and those have changed.
+fn weaken_tag(headers: &mut HeaderMap) {
+    let tag = headers.get(ETAG).filter(|tag| tag.as_bytes().starts_with(b"\""));
+    let weak = tag.and_then(|tag| HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).ok());
+    weak.into_iter().for_each(|weak| drop(headers.insert(ETAG, weak)));
 }
 
 /// Whether this is text or JSON: images are compressed already, and numbers as bytes gain little.
@@ -67,6 +86,23 @@ mod tests {
             pack(&mut reply, &headers).await;
         }
         reply
+    }
+
+    #[tokio::test]
+    async fn bytes_that_must_not_change_stay_and_tags_become_weak() {
+        let page = |name: &'static str, value: &'static str| {
+            let mut reply = pages::reply("text/plain", "words ".repeat(1000).into_bytes());
+            reply.headers_mut().insert(name, HeaderValue::from_static(value));
+            reply
+        };
+        for (name, value) in [("cache-control", "private, No-Transform"), ("content-md5", "x"), ("repr-digest", "x")] {
+            let sent = packed(page(name, value), "gzip").await;
+            assert!(!sent.headers().contains_key(CONTENT_ENCODING), "{name}");
+        }
+        for (tag, weak) in [("\"one\"", "W/\"one\""), ("W/\"one\"", "W/\"one\"")] {
+            assert_eq!(packed(page("etag", tag), "gzip").await.headers()[ETAG], weak);
+        }
+        assert!(!packed(page("x", "y"), "gzip;Q=0").await.headers().contains_key(CONTENT_ENCODING));
     }
 
     #[tokio::test]
