@@ -47,7 +47,8 @@ def test_requests_of_http_have_a_line_each(serve: Serve) -> None:
     assert server.post("/shout", "hello", {"x-request-id": "one"}).status == 200
     (line,) = until_lines(server, request_id="one")
     assert without_times(line) == {
-        **{"request_id": "one", "protocol": "native", "method": "POST", "path": "/shout", "deployment": "shout"},
+        **{"request_id": "one", "protocol": "native", "client": "127.0.0.1"},
+        **{"method": "POST", "path": "/shout", "deployment": "shout"},
         **{"outcome": "ok", "status": 200, "items": 1, "batch_size": 1, "request_bytes": 7, "answer_bytes": 7},
     }
     assert line["duration_ms"] > 0 and line["timestamp"].endswith("Z") and line["level"] == "INFO"
@@ -106,6 +107,7 @@ def test_other_protocols_have_the_same_lines(serve: Serve) -> None:
         lambda: len([line for line in json_lines(server) if line.get("path") == path]) >= 3, "three lines of a stream"
     )
     of_stream = [line for line in json_lines(server) if line.get("path") == path]
+    assert {line["client"] for line in of_stream} == {"127.0.0.1"}
     messages = [(line["items"], line["outcome"]) for line in of_stream if "deployment" in line]
     assert messages == [(1, "ok"), (2, "ok")] and len(of_stream) == 3
     folder = Path(f"/proc/{server.process.pid}/cwd").resolve()
@@ -143,7 +145,9 @@ def test_a_share_of_the_requests_has_lines_of_text(serve: Serve) -> None:
     lines = [line for line in server.log().splitlines() if " access request_id=n" in line]
     assert 45 <= len(lines) <= 55
     assert all(
-        line.split("  INFO ")[0].endswith("Z") and " deployment=shout outcome=ok status=200 " in line for line in lines
+        line.split("  INFO ")[0].endswith("Z")
+        and " client=127.0.0.1 method=POST path=/shout deployment=shout outcome=ok status=200 " in line
+        for line in lines
     )
 
 

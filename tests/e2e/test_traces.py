@@ -85,7 +85,9 @@ def test_a_trace_is_shown_without_a_collector(server: Server, collector: Collect
     assert {span["spanId"] for span in spans} >= {span.span for span in [*trace.spans, *batch]}
     root = next(span for span in spans if span["spanId"] == trace.root.span)
     assert (root["traceId"], root["startTimeUnixNano"]) == (trace.root.trace, str(trace.root.start))
+    assert server.get(f"/trace/{trace.root.trace}").json() == found, "the id of an exemplar leads to the same"
     assert server.get("/trace/unknown").status == 404
+    assert server.get(f"/trace/{'0' * 32}").status == 404
     assert server.post("/trace/shown", "").status == 404
 
 
@@ -253,8 +255,8 @@ def test_what_is_not_sampled_is_kept_only_if_it_is_slow_or_failed(serve: Serve, 
     # The model learns that its spans are not wanted.
     assert seen[1].endswith('-00"') and seen[2].endswith('-01"')
     slow = until(lambda: [line for line in server.log().splitlines() if "request slow" in line], "the log has it")
-    assert "ms in predict, in a batch of 1 item" in slow[0]
-    assert "(request failed)" in server.log()
+    assert " telling: " in slow[0] and ": predict took " in slow[0] and " for its batch of one" in slow[0]
+    assert "(request failed)" not in server.log(), "it was not slow, and the log has its failure"
 
 
 def test_nothing_is_traced_unless_asked(serve: Serve) -> None:

@@ -7,6 +7,7 @@
 //! `CountedBytes::grow` for bodies, and `room::check_share` for items.
 
 use smallvec::SmallVec;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,13 +27,22 @@ pub struct Ledger {
     pub untaken: Account,
     /// Of one connection: its parts of the items that wait in each deployment.
     pub waiting: ConnectionParts,
+    /// Whose accounts they are: the address at the other end of the connection; `None` over a Unix socket.
+    pub peer: Option<IpAddr>,
 }
 
 impl Ledger {
     /// The accounts of one more connection.
     #[must_use]
     pub fn connection(&self) -> Ledger {
-        Ledger { received: self.received.part(), untaken: self.untaken.part(), waiting: ConnectionParts::default() }
+        let (received, untaken) = (self.received.part(), self.untaken.part());
+        Ledger { received, untaken, waiting: ConnectionParts::default(), peer: None }
+    }
+
+    /// The same accounts, of a connection to this peer.
+    #[must_use]
+    pub fn with_peer(self, peer: Option<IpAddr>) -> Ledger {
+        Ledger { peer, ..self }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::base::access_log::queue::Queue;
 use crate::base::access_log::record::Record;
 use jitney_core::tables::outcome::Outcome;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
@@ -35,11 +36,13 @@ pub(crate) struct AccessLine {
 }
 
 impl AccessLine {
-    pub(super) fn new(queue: Queue) -> AccessLine {
+    /// Of a client at this address.
+    pub(super) fn new(queue: Queue, client: Option<IpAddr>) -> AccessLine {
         let record = Record {
             at: SystemTime::now(),
             request_id: String::new(),
             protocol: "",
+            client,
             method: String::new(),
             path: String::new(),
             deployment: None,
@@ -133,7 +136,7 @@ mod tests {
     #[test]
     fn what_a_client_writes_stays_in_its_line_and_is_cut() {
         let (queue, _written) = queue();
-        let mut line = AccessLine::new(queue);
+        let mut line = AccessLine::new(queue, None);
         line.set_route("GET", "/a\u{2028}b\u{2029}c\u{85}d\u{1b}[31m\n\u{e9}");
         let path = &line.record.as_ref().unwrap().path;
         assert_eq!(path, "/a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}[31m\u{fffd}\u{e9}");
@@ -147,7 +150,7 @@ mod tests {
     #[test]
     fn a_route_that_fits_is_written_as_it_is() {
         let (queue, _written) = queue();
-        let mut line = AccessLine::new(queue);
+        let mut line = AccessLine::new(queue, None);
         let path = "p".repeat(LONGEST_PATH);
         line.set_route("POST", &path);
         let record = line.record.as_ref().unwrap();

@@ -4,6 +4,7 @@ use crate::base::access_log::line::AccessLine;
 use crate::base::access_log::queue::{Queue, Written, queue};
 use crate::base::access_log::record::Format;
 use jitney_core::config::options::ServerOptions;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -41,10 +42,10 @@ impl AccessLog {
         (AccessLog { most, requests: AtomicU64::new(0), queue }, written)
     }
 
-    /// The line of a request that begins; `None` if this request is not among the share that has lines.
-    pub(crate) fn begin(&self) -> Option<Box<AccessLine>> {
+    /// The line of a request that begins, of a client at this address; `None` if this request is not among the share that has lines.
+    pub(crate) fn begin(&self, client: Option<IpAddr>) -> Option<Box<AccessLine>> {
         let place = self.requests.fetch_add(1, Ordering::Relaxed).wrapping_mul(SPREAD);
-        (place <= self.most).then(|| Box::new(AccessLine::new(self.queue.clone())))
+        (place <= self.most).then(|| Box::new(AccessLine::new(self.queue.clone(), client)))
     }
 
     /// Waits until the lines so far have been written, for a second at most.
@@ -61,7 +62,7 @@ mod tests {
     fn a_share_of_the_requests_has_lines() {
         for (share, expected) in [(1.0, 1000..=1000), (0.5, 495..=505), (0.01, 9..=11), (1e-9, 0..=1)] {
             let (log, written) = AccessLog::new(share);
-            (0..1000).for_each(|_| drop(log.begin()));
+            (0..1000).for_each(|_| drop(log.begin(None)));
             let lines = written.take_all();
             assert!(expected.contains(&lines), "{share}: {lines}");
         }
@@ -72,7 +73,7 @@ mod tests {
     fn the_end_waits_for_the_lines_before_it_and_not_without_end() {
         let options = ServerOptions { access_log: 1.0, ..ServerOptions::for_test() };
         let log = AccessLog::start(&options).unwrap().unwrap();
-        drop(log.begin());
+        drop(log.begin(None));
         log.finish();
         let (stuck, _written) = AccessLog::new(1.0);
         let began = std::time::Instant::now();

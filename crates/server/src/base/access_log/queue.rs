@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_counted_and_said() {
         let (queue, written) = queue();
-        (0..WAITING + 7).for_each(|_| drop(AccessLine::new(queue.clone())));
+        (0..WAITING + 7).for_each(|_| drop(AccessLine::new(queue.clone(), None)));
         drop(queue);
         let mut out = Vec::new();
         written.write(Format::Json, &mut out);

@@ -4,6 +4,7 @@ use crate::base::access_log::timestamp;
 use jitney_core::tables::outcome::Outcome;
 use serde::Serialize;
 use std::io::Write;
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 /// One line of the access log. What is not known is left out.
@@ -14,6 +15,9 @@ pub(super) struct Record {
     pub(super) at: SystemTime,
     pub(super) request_id: String,
     pub(super) protocol: &'static str,
+    /// The address at the other end of the connection; `None` over a Unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) client: Option<IpAddr>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) method: String,
     /// The path without the query, which may hold secrets of the client.
@@ -63,6 +67,9 @@ impl Format {
                 let Record { request_id, protocol, status, .. } = record;
                 // A `Vec` takes every write.
                 let _ = write!(out, "  INFO access request_id={request_id} protocol={protocol}");
+                if let Some(client) = record.client {
+                    let _ = write!(out, " client={client}");
+                }
                 let texts = [
                     ("method", Some(&*record.method)),
                     ("path", Some(&*record.path)),
@@ -116,6 +123,7 @@ mod tests {
             at: UNIX_EPOCH + Duration::from_millis(1500),
             request_id: "a\"b".into(),
             protocol: "native",
+            client: Some(IpAddr::from([10, 0, 0, 7])),
             method: "POST".into(),
             path: "/shout".into(),
             deployment: Some("shout".into()),
@@ -139,13 +147,13 @@ mod tests {
     fn a_line_of_text_has_names_and_values() {
         assert_eq!(
             written(Format::Text, &record()),
-            "1970-01-01T00:00:01.500000Z  INFO access request_id=a\"b protocol=native method=POST path=/shout \
-             deployment=shout outcome=queue_full status=429 duration_ms=1.25 items=1 batch_size=0 request_bytes=5 \
+            "1970-01-01T00:00:01.500000Z  INFO access request_id=a\"b protocol=native client=10.0.0.7 \
+             method=POST path=/shout deployment=shout outcome=queue_full status=429 duration_ms=1.25 items=1 batch_size=0 request_bytes=5 \
              answer_bytes=7\n"
         );
-        let unknown = Record { deployment: None, outcome: None, path: String::new(), ..record() };
+        let unknown = Record { client: None, deployment: None, outcome: None, path: String::new(), ..record() };
         let line = written(Format::Text, &unknown);
-        assert!(!line.contains("deployment") && !line.contains("outcome") && !line.contains("path"), "{line}");
+        assert!(["client", "deployment", "outcome", "path"].iter().all(|name| !line.contains(name)), "{line}");
     }
 
     #[test]
@@ -157,7 +165,8 @@ mod tests {
             value,
             serde_json::json!({
                 "timestamp": "1970-01-01T00:00:01.500000Z", "level": "INFO", "message": "access",
-                "request_id": "a\"b", "protocol": "native", "method": "POST", "path": "/shout", "deployment": "shout",
+                "request_id": "a\"b", "protocol": "native", "client": "10.0.0.7", "method": "POST", "path": "/shout",
+                "deployment": "shout",
                 "outcome": "queue_full", "status": 429, "duration_ms": 1.25, "items": 1, "batch_size": 0,
                 "request_bytes": 5, "answer_bytes": 7
             })

@@ -112,7 +112,7 @@ impl Party {
             return;
         }
         while connections.try_join_next().is_some() {}
-        let newcomer = newcomers.add(&self.places, self.is_own);
+        let newcomer = newcomers.add(&self.places, self.is_own, stream.peer());
         connections.spawn(receive(stream, state, self.stop.clone(), newcomer));
     }
 }

@@ -117,7 +117,7 @@ impl Connection {
             move || places.available_permits() + 1 < REQUESTS as usize
         };
         let mut writing = tokio::spawn(write_together(Watched::new(writer, &life), queue, several));
-        let session = Arc::new(Session::new(state, outgoing, newcomer.is_own));
+        let session = Arc::new(Session::new(state, outgoing, newcomer.peer, newcomer.is_own));
         let late = session.backlog.clone();
         let mut connection = Connection { session, places: places.clone(), pong: Arc::new(Semaphore::new(1)) };
         let result = tokio::select! {
@@ -195,7 +195,7 @@ impl Connection {
             match frame.kind {
                 Kind::Call if is_stopping => {
                     let Request { id, deployment, items, mut terms, .. } = call_frame::read_call(&frame, max_items)?;
-                    let followers = line::begin(&self.session.state, &mut terms, &deployment, &items);
+                    let followers = line::begin(&self.session, &mut terms, &deployment, &items);
                     let failure = Failure::new(Outcome::Draining, "the server is shutting down; call another");
                     let deployment = self.session.state.deployment(&deployment);
                     drop(self.session.state.counts(deployment.as_deref()).refuse(failure.outcome));
@@ -282,7 +282,7 @@ impl Connection {
     fn call(&self, request: Request, permit: OwnedSemaphorePermit) -> io::Result<()> {
         let Request { id, deployment, mut items, mut terms, streams, bytes } = request;
         let session = self.session.clone();
-        let followers = line::begin(&session.state, &mut terms, &deployment, &items);
+        let followers = line::begin(&session, &mut terms, &deployment, &items);
         let Some(found) = session.state.deployment(&deployment) else {
             let failure = Failure::new(Outcome::NotFound, format!("there is no deployment {deployment}"));
             drop(session.state.unknown.refuse(failure.outcome));

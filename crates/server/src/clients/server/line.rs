@@ -5,6 +5,7 @@ use crate::base::traces::context::TraceContext;
 use crate::base::traces::messages::attribute;
 use crate::base::traces::notes::{Description, Passed, RequestTrace, TraceNote};
 use crate::base::traces::why::facts::Lengths;
+use crate::clients::server::session::Session;
 use crate::engine::program_values::{Parts, Terms};
 use crate::engine::server_state::ServerState;
 use crate::values::answer::{Answer, Timing};
@@ -32,9 +33,10 @@ struct CallSpan {
 }
 
 /// Begins them. If the request is traced, its terms say so to the deployments that compute it.
-pub(super) fn begin(state: &ServerState, terms: &mut Terms, deployment: &str, items: &[Parts]) -> CallFollowers {
+pub(super) fn begin(session: &Session, terms: &mut Terms, deployment: &str, items: &[Parts]) -> CallFollowers {
+    let state = &*session.state;
     let span = begin_span(state, terms, deployment, items.len());
-    let Some(mut line) = state.access_log.as_ref().and_then(|log| log.begin()) else {
+    let Some(mut line) = state.access_log.as_ref().and_then(|log| log.begin(session.ledger.peer)) else {
         return CallFollowers { line: None, span };
     };
     line.describe(&terms.id.text(), "programs", Some(deployment));

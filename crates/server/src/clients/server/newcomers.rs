@@ -5,6 +5,7 @@ use crate::link::frame::reader::{Frame, FrameReader};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncRead;
@@ -32,7 +33,7 @@ impl Newcomers {
     }
 
     /// Adds one, which will take one of these places when it has shown its key.
-    pub(super) fn add(&self, places: &Arc<Semaphore>, is_own: bool) -> Newcomer {
+    pub(super) fn add(&self, places: &Arc<Semaphore>, is_own: bool, peer: Option<IpAddr>) -> Newcomer {
         let (sender, crowded_out) = oneshot::channel();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|newcomer| !newcomer.is_closed());
@@ -40,7 +41,7 @@ impl Newcomers {
         if waiting.len() > self.most {
             waiting.pop_front();
         }
-        Newcomer { crowded_out, places: places.clone(), place: None, is_own }
+        Newcomer { crowded_out, places: places.clone(), place: None, is_own, peer }
     }
 }
 
@@ -53,6 +54,8 @@ pub(super) struct Newcomer {
     place: Option<OwnedSemaphorePermit>,
     /// Whether it is a worker of this server, which may read what a model's exceptions say. Any other program is a client.
     pub(super) is_own: bool,
+    /// Its address; `None` over a Unix socket.
+    pub(super) peer: Option<IpAddr>,
 }
 
 impl Newcomer {
@@ -76,7 +79,7 @@ impl Newcomer {
     #[cfg(test)]
     pub(super) fn for_test() -> Newcomer {
         let newcomers = Box::leak(Box::new(Newcomers::new(1)));
-        newcomers.add(&Arc::new(Semaphore::new(1)), false)
+        newcomers.add(&Arc::new(Semaphore::new(1)), false, None)
     }
 }
 
@@ -93,11 +96,11 @@ mod tests {
         let places = Arc::new(Semaphore::new(1));
         let (near, mut far) = tokio::io::duplex(1 << 10);
         let mut reader = FrameReader::new(near);
-        let mut program = newcomers.add(&places, false);
+        let mut program = newcomers.add(&places, false, None);
         far.write_all(&small_frame(Kind::Dial, b"{}")[0]).await.unwrap();
         assert!(program.first_frame(&mut reader).await.is_ok());
-        let mut first = newcomers.add(&places, false);
-        let mut second = newcomers.add(&places, false);
+        let mut first = newcomers.add(&places, false, None);
+        let mut second = newcomers.add(&places, false, None);
         assert!(first.first_frame(&mut reader).await.unwrap_err().to_string().contains("silent"), "one too many");
         let late = second.first_frame(&mut reader).await.unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);

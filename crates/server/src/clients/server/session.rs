@@ -13,6 +13,7 @@ use crate::protocols::reply::failure_log;
 use crate::values::answer::Answer;
 use crate::values::call_id::CallId;
 use bytes::Bytes;
+use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -32,9 +33,15 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A session without requests, whose frames go to `outgoing`.
-    pub(super) fn new(state: Arc<ServerState>, outgoing: mpsc::UnboundedSender<Segments>, is_own: bool) -> Session {
-        Session::of(state, outgoing, is_own, Kind::Answers)
+    /// A session without requests, of a program at this address, whose frames go to `outgoing`.
+    pub(super) fn new(
+        state: Arc<ServerState>,
+        outgoing: mpsc::UnboundedSender<Segments>,
+        peer: Option<IpAddr>,
+        is_own: bool,
+    ) -> Session {
+        let session = Session::of(state, outgoing, is_own, Kind::Answers);
+        Session { ledger: session.ledger.with_peer(peer), ..session }
     }
 
     /// The session of a worker's link: of the calls that its model makes.

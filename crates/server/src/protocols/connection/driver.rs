@@ -45,7 +45,7 @@ pub(crate) async fn run<S: Services>(
     own_host: Option<Arc<str>>,
     closing: Arc<Closing>,
 ) {
-    let activity = Arc::new(Activity::new(state.ledger.connection()));
+    let activity = Arc::new(Activity::new(state.ledger.connection().with_peer(stream.peer())));
     let limits = Limits::of(&state);
     let mut stop = closing.signal.subscribe();
     let opening = async {

@@ -7,6 +7,7 @@ use crate::protocols::connection::limits::{AHEAD_BYTES, SNIFF_BYTES};
 use crate::protocols::connection::tls::{NotedTcp, NotesWrites, Tls};
 use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -187,6 +188,16 @@ impl Drop for Active {
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl Stream {
+    /// The address at the other end; `None` over a Unix socket.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Stream::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
+            Stream::Unix(_) => None,
+        }
+    }
 }
 
 /// What carries the bytes of HTTP.

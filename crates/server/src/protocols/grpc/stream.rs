@@ -254,8 +254,8 @@ impl ResponseParts {
 }
 
 /// What follows one message, and its metadata: each message is one request, with its own line and its own span.
-fn follow(state: &ServerState, terms: &Terms) -> (Followers, Metadata) {
-    let line = state.access_log.as_ref().and_then(|log| log.begin());
+fn follow(state: &ServerState, ledger: &Ledger, terms: &Terms) -> (Followers, Metadata) {
+    let line = state.access_log.as_ref().and_then(|log| log.begin(ledger.peer));
     let of_message = |traces| ServerSpan::of_message(traces, &terms.headers, &terms.metadata.request_id, STREAM);
     let span = state.traces.as_ref().and_then(of_message);
     let metadata = match &span {
@@ -268,7 +268,7 @@ fn follow(state: &ServerState, terms: &Terms) -> (Followers, Metadata) {
 /// The answer to one message. A failure ends the stream.
 async fn compute(state: &ServerState, ledger: &Ledger, message: Packed, terms: &Terms) -> Result<Response, Failure> {
     let request_id = terms.metadata.request_id.text();
-    let (mut followers, metadata) = follow(state, terms);
+    let (mut followers, metadata) = follow(state, ledger, terms);
     if let Some(line) = &mut followers.line {
         line.describe(&request_id, "grpc", None);
         line.set_route("POST", STREAM);

@@ -12,6 +12,7 @@ use crate::values::text::decoded;
 use hyper::http::request::Parts;
 use jitney_core::tables::outcome::Outcome;
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A request whose head has been read. If its client leaves before anything asks for the answer, nothing else knows of
@@ -26,8 +27,9 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    pub(super) fn new(state: Arc<ServerState>, head: Parts) -> Arrived {
-        let line = state.access_log.as_ref().and_then(|log| log.begin());
+    /// Of a client at this address.
+    pub(super) fn new(state: Arc<ServerState>, head: Parts, client: Option<IpAddr>) -> Arrived {
+        let line = state.access_log.as_ref().and_then(|log| log.begin(client));
         Arrived { state, head, followers: Followers { line, span: None }, has_begun: false }
     }
 
@@ -114,7 +116,7 @@ mod tests {
         let state = Arc::new(ServerState::new(ServerOptions::for_test(), Arc::new(Telemetry::new())));
         let arrived = |method: Method, path: &str| {
             let request = Request::builder().method(method).uri(path).body(()).unwrap();
-            Arrived::new(state.clone(), request.into_parts().0)
+            Arrived::new(state.clone(), request.into_parts().0, None)
         };
         let mut begun = arrived(Method::POST, "/a");
         begun.begin();

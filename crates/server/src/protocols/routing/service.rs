@@ -78,7 +78,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let http2 = head.version == Version::HTTP_2;
         let stream = http2.then(|| activity.opened.open(&activity.ledger.untaken));
         let mut body = Upload::new(body, http2, activity.ledger.received.clone());
-        let mut arrived = Arrived::new(self.state.clone(), head);
+        let mut arrived = Arrived::new(self.state.clone(), head, activity.ledger.peer);
         if let Some(line) = &arrived.followers.line {
             body.count_in(line.request_bytes());
         }

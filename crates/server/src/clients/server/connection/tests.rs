@@ -145,7 +145,7 @@ async fn one_number_is_one_request() {
     let name = "x".to_owned();
     let (outgoing, _queue) = mpsc::unbounded_channel();
     let places = Arc::new(Semaphore::new(2));
-    let session = Arc::new(Session::new(state, outgoing, false));
+    let session = Arc::new(Session::new(state, outgoing, None, false));
     let connection = Connection { session, places: places.clone(), pong: Arc::new(Semaphore::new(1)) };
     let call = |id| {
         let text = Part { tag: Tag::Text, tensor: None, data: Chunks::from(Bytes::from_static(b"text")) };
