@@ -1,4 +1,4 @@
-//! How busy the cores of this machine are, whoever keeps them busy, and how late the front wakes.
+//! How busy the cores of this machine are with the programs of all its users, and how late the front wakes.
 
 use crate::engine::server_state::live::points::JUDGED;
 use prometheus::core::Metric;
@@ -83,7 +83,7 @@ impl LagCounts {
 }
 
 impl Machine {
-    /// Takes note of the machine as it is now.
+    /// Takes note of the present state of the machine.
     pub(crate) fn look(&mut self, at: Instant, cores: Option<CoreTicks>, lag: LagCounts) {
         self.looks.push_back(Look { at, cores, lag });
         while self.looks.get(1).is_some_and(|second| at - second.at >= OVER) {
@@ -91,7 +91,7 @@ impl Machine {
         }
     }
 
-    /// The share of their time for which the cores of this machine computed, whatever it was.
+    /// The share of their time for which the cores of this machine computed, for this server or others.
     pub(crate) fn busy(&self) -> Option<f64> {
         let (first, last) = (self.looks.front()?.cores?, self.looks.back()?.cores?);
         let all = last.all.checked_sub(first.all).filter(|&all| all > 0)?;

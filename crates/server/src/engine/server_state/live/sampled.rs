@@ -268,8 +268,7 @@ mod tests {
         assert!(sampled(&[(4, 0.8, 0.0); 15]).slower().is_none(), "it was never quicker");
     }
 
-    /// Seconds with so many answers of 10 ms, in each of which items of 60 bytes waited for so long; the last batch has an item of
-    /// 1 MB.
+    /// Seconds with so many answers of 10 ms, in each of which items of 60 bytes waited for so long. Replica 1 has an item of 1 MB.
     fn waited(seconds: &[(u64, f64)]) -> Sampled {
         let mut sampled = Sampled::default();
         let mut totals = Totals::default();

@@ -257,8 +257,8 @@ mod tests {
         assert_eq!(judged(&Condition { refused: 5, ..condition() }).0, Word::Fine, "half a percent");
         let small = Condition { most_queued: 16, occupied: 0.88, queued: 16, oldest_s: 0.1, busy: 0.68, ..refusing };
         let (word, why) = judged(&small);
-        let says = "queue_full; the queue holds at most 16 items (max_queued_items), fewer than two batches of 32 for each replica: \
-                    raise it to 128 or more";
+        let says = "queue_full; the queue holds at most 16 items (max_queued_items), fewer than two batches of 32 for each \
+                    replica: raise it to 128 or more";
         assert!(word == Word::Refusing && why.ends_with(says), "{why}");
         let crowded = judged(&Condition { machine_busy: Some(0.99), ..small.clone() }).1;
         assert!(crowded.contains("128 or more; the machine has no free core"), "{crowded}");

@@ -6,7 +6,7 @@ use crate::protocols::native::live::condition::Condition;
 
 /// From this share of its time on something has no reserve. `jitney bench` uses the same figure.
 pub(crate) const FULL: f64 = 0.85;
-/// From this share on the cores of a machine have no time left, whoever uses them.
+/// From this share on the cores of a machine have no time left for a further thread.
 const CROWDED: f64 = 0.95;
 /// A front that wakes later than this, in seconds, gets no core when it needs one.
 const LATE_S: f64 = 0.05;
@@ -15,10 +15,12 @@ const BATCHES_QUEUED: u64 = 2;
 
 /// What is at its limit. In the order of `jitney bench`: the model, the cores, and the front if neither is.
 pub(crate) fn limit(condition: &Condition) -> Option<String> {
+    condition.halved.map(|halved| fewer_answers(&halved, condition)).or_else(|| full(condition))
+}
+
+/// What has no reserve.
+fn full(condition: &Condition) -> Option<String> {
     let Condition { busy, occupied, queued, .. } = *condition;
-    if let Some(halved) = condition.halved {
-        return Some(fewer_answers(&halved, condition));
-    }
     let crowded = no_core(condition);
     if busy >= FULL {
         let computed = format!("the model computed {} of the time", percent(busy));
@@ -83,14 +85,10 @@ fn fewer_answers(halved: &Halved, condition: &Condition) -> String {
         )
     } else if ready < wanted {
         format!("{ready} of {wanted} replicas are ready")
-    } else if let Some(crowded) = no_core(condition) {
-        crowded
+    } else if let Some(other) = full(condition).or_else(|| no_core(condition)) {
+        other
     } else {
-        let computed = percent(condition.busy);
-        format!(
-            "the model computed {computed} of the time{}; the slowest requests say where theirs went",
-            uneven(condition)
-        )
+        format!("the model computed {} of the time{}", percent(condition.busy), uneven(condition))
     };
     format!(
         "{} answers/s, {}/s in the minutes before, and items wait for {} s; {cause}",
@@ -107,7 +105,8 @@ pub(crate) fn no_core(condition: &Condition) -> Option<String> {
     let Some(busy) = condition.machine_busy.filter(|&busy| busy >= CROWDED) else {
         return late_ms.map(|ms| {
             format!(
-                "the front wakes {ms} ms late, so it has no free core: look at other programs, and at the CPU limit of its container"
+                "the front wakes {ms} ms late, so it has no free core: look at other programs, and at the CPU limit of its \
+                 container"
             )
         });
     };
@@ -204,8 +203,8 @@ mod tests {
     #[test]
     fn a_queue_is_small_if_it_has_no_two_batches_for_each_replica() {
         let queue = |most_queued| small_queue(&Condition { most_queued, ..condition() });
-        let says = "the queue holds at most 16 items (max_queued_items), fewer than two batches of 16 for each replica: raise it to \
-                    64 or more";
+        let says = "the queue holds at most 16 items (max_queued_items), fewer than two batches of 16 for each replica: \
+                    raise it to 64 or more";
         assert_eq!((queue(16).as_deref(), queue(64)), (Some(says), None));
     }
 
@@ -214,8 +213,8 @@ mod tests {
         let halved = Some(Halved { now_per_s: 25.0, usual_per_s: 350.0, oldest_s: 6.2 });
         let large = Some(Large { replica: 0, silent_s: 6.4, bytes: 1_000_000, usual_bytes: 60 });
         let said = |condition: Condition| limit(&Condition { halved, ..condition }).unwrap();
-        let says = "25 answers/s, 350/s in the minutes before, and items wait for 6.2 s; replica 0 has computed an item of 1.0 MB \
-                    for 6 s, usual 60 bytes: lower max_body_bytes, or cut long items in the model";
+        let says = "25 answers/s, 350/s in the minutes before, and items wait for 6.2 s; replica 0 has computed an item of \
+                    1.0 MB for 6 s, usual 60 bytes: lower max_body_bytes, or cut long items in the model";
         assert_eq!(said(Condition { large, ..condition() }), says);
         assert!(said(Condition { ready: 1, ..condition() }).ends_with("; 1 of 2 replicas are ready"));
         assert!(said(Condition { machine_busy: Some(1.0), ..condition() }).contains("no free core"));

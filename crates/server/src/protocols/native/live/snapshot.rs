@@ -46,7 +46,7 @@ struct ServerShown {
     cores: usize,
     front_cores: Option<f64>,
     front_bytes: Option<u64>,
-    /// The share of their time for which all cores of the machine computed, whatever it was, in the last ten seconds.
+    /// The share of their time for which all cores of the machine computed, for all programs, in the last ten seconds.
     machine_busy: Option<f64>,
     /// How late the front wakes from a sleep: 99 % of its wakes are not later.
     front_lag_ms: Option<f64>,
