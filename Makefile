@@ -332,7 +332,7 @@ lock: $(PACKAGES_ENV)/.made ## write the lock files of development tools (requir
 .PHONY: docs
 docs: $(BUILT) $(DEV) site-packages ## write the reference pages, pictures, dashboard and rules, and build the site into build/site
 	@$(BIN)/python scripts/reference.py
-	@$(BIN)/python scripts/pictures
+	@$(BIN)/python scripts/site_pictures
 	@$(BIN)/python scripts/dashboard.py
 	@NO_MKDOCS_2_WARNING=1 $(SITE_ENV)/bin/python -m mkdocs build --quiet
 	@echo "the site is in build/site; to read it: python3 -m http.server --directory build/site"

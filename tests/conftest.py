@@ -7,8 +7,8 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent
-TOGETHER = ("monitoring", "machines", "deploy")
-"""Folders whose tests share one costly fixture, or the network of the machine."""
+TOGETHER = ("docs", "monitoring", "machines", "deploy")
+"""Folders whose tests share files, a costly fixture, or the network of the machine."""
 
 
 def pytest_configure() -> None:

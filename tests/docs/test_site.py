@@ -14,7 +14,7 @@ from pages import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import site_hooks
-from pictures import states
+from site_pictures import states
 
 PYTHON = ROOT / ".venv-site/bin/python"
 LOADED = re.compile(
@@ -90,7 +90,7 @@ def test_a_folder_of_the_navigation_stands_for_its_pages(tmp_path: Path) -> None
 
 
 def test_the_pictures_are_what_the_tables_say() -> None:
-    command = [sys.executable, str(ROOT / "scripts/pictures"), "--check"]
+    command = [sys.executable, str(ROOT / "scripts/site_pictures"), "--check"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     (row,) = [

@@ -1,6 +1,6 @@
 """The states of a replica, as `jitney_replicas` counts them."""
 
-from pictures.svg import Picture
+from site_pictures.svg import Picture
 
 WIDTH, HEIGHT = 138, 46
 # The state, the column and the row of its box, and what it means.

@@ -1,6 +1,6 @@
 """The life of an item: through the front, to a worker, and back."""
 
-from pictures.svg import Picture
+from site_pictures.svg import Picture
 
 FRONT = [
     ("Received", "limits of size and time"),

@@ -1,6 +1,6 @@
 """The timeline of batches, from the timings of a real run.
 
-`python scripts/pictures --record` runs a model of 20 ms and 2 ms per item, sends requests at the times of ARRIVALS_MS,
+`python scripts/site_pictures --record` runs a model of 20 ms and 2 ms per item, sends requests at the times of ARRIVALS_MS,
 and writes the timings that each answer has into timeline.json. The picture is drawn from that file.
 """
 
@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import TypedDict
 
-from pictures.svg import Picture
+from site_pictures.svg import Picture
 
 RECORD = Path(__file__).with_name("timeline.json")
 ARRIVALS_MS = [0, 4, 8, 11, 15, 18, 30, 33, 36, 40, 44, 47, 52, 56]

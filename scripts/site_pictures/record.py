@@ -10,7 +10,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pictures.timeline import ARRIVALS_MS, ITEM_MS, LAUNCH_MS, RECORD, Timing
+from site_pictures.timeline import ARRIVALS_MS, ITEM_MS, LAUNCH_MS, RECORD, Timing
 
 MODEL = f"""
 import time

@@ -10,8 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pictures import folders, item, states, timeline
-from pictures.record import record
+from site_pictures import folders, item, states, timeline
+from site_pictures.record import record
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs/images"
 PICTURES = {"item": item.draw, "timeline": timeline.draw, "states": states.draw, "folders": folders.draw}
@@ -20,7 +20,7 @@ PICTURES = {"item": item.draw, "timeline": timeline.draw, "states": states.draw,
 def main() -> int:
     """Draw all pictures, or compare them with the files."""
     if "--record" in sys.argv:
-        from pictures import previews  # noqa: PLC0415 - needs the packages of the example
+        from site_pictures import previews  # noqa: PLC0415 - needs the packages of the example
 
         asyncio.run(record())
         previews.draw(IMAGES / "previews.png")
@@ -30,8 +30,8 @@ def main() -> int:
         if "--check" not in sys.argv:
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:
-            wrong.append(f"docs/images/{path.name} is not what scripts/pictures draws: run `make docs`")
-    print("\n".join(wrong) or "the pictures are what scripts/pictures draws")
+            wrong.append(f"docs/images/{path.name} is not what scripts/site_pictures draws: run `make docs`")
+    print("\n".join(wrong) or "the pictures are what scripts/site_pictures draws")
     return int(bool(wrong))
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pictures.svg import Picture
+from site_pictures.svg import Picture
 
 ROOT = Path(__file__).resolve().parents[2]
 # Each folder, and what it is for. The folders directly below those with a `True` are listed from the disk.
