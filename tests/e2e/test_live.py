@@ -92,6 +92,8 @@ def test_first_comes_the_history_and_then_a_snapshot_of_each_second(server: Serv
         taken = [snapshot["taken"] for snapshot in snapshots]
         assert taken[0] >= first[1]["taken"] - 1
         assert taken[2] == taken[1] + 1
+        assert 0 <= snapshots[2]["server"]["machine_busy"] <= 1
+        assert snapshots[2]["server"]["front_lag_ms"] >= 0
 
 
 def test_a_snapshot_says_what_was_asked_for(server: Server) -> None:
@@ -155,6 +157,11 @@ def test_the_page_is_open_and_its_events_need_a_key(serve: Serve) -> None:
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert b"double" not in page.body, "the page has no data"
     assert server.get("/live/events").status == 401
+    with server.client() as client:
+        to_page = client.request("GET", "/", headers={"accept": "text/html,*/*;q=0.8"})
+        assert (to_page.status, to_page.headers["location"]) == (307, "/live")
+        assert client.request("POST", "/", b"", headers={"accept": "text/html"}).status == 401
+    assert server.get("/").status == 401, "a program needs a key"
     with watching(server, authorization=f"Bearer {KEY}") as watcher:
         assert watcher.snapshot()["server"]["ready"]
         # A stream does not keep the server from its end.

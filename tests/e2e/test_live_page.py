@@ -130,15 +130,36 @@ def test_a_plot_has_its_figures_as_a_table(browser: Browser, server: Server) -> 
 
 
 def test_the_key_is_asked_for_and_used(browser: Browser, serve: Serve) -> None:
-    server = serve("watched.py", environment={"JITNEY_API_KEYS": KEY})
-    page = opened(browser, server)
+    server = serve("watched.py", environment={"JITNEY_API_KEYS": KEY}, arguments=("--trace-slow-ms", "1"))
+    headers = {"authorization": f"Bearer {KEY}", "x-request-id": "a-long-text"}
+    assert server.post("/words", "x" * 2000, headers).json() == 2000
+    page = opened(browser, server, "/#words")
     page.wait("#server", "API key")
+    assert page.value("location.pathname") == "/live"
     assert page.text("#deployments") == ""
+    assert page.value("document.querySelector('nav a[href=config]').hidden"), "it would end in an error"
     page.value("document.getElementById('key').focus()")
     page.write(KEY)
     page.press("Enter")
     page.wait("#deployments .sentence", "ready 2/2 · ")
     page.wait("#server", "Ready.")
+    page.wait("#server", "the machine's cores are")
+    # What a link leads to is fetched with the key.
+    for link, says in (("nav a[href=config]", "option_sources"), ("nav a[href=metrics]", "jitney_info")):
+        page.click(link)
+        page.wait("dialog pre", says)
+        page.click("dialog button")
+    page.click("#slowest a")
+    page.wait("dialog h2", "Trace of request a-long-text")
+    page.wait("dialog pre", "resourceSpans")
+
+
+def test_the_id_of_a_request_without_a_trace_says_why_there_is_none(browser: Browser, server: Server) -> None:
+    assert server.post("/words", "x" * 3000).json() == 3000
+    page = opened(browser, server, "/live#words")
+    page.wait("#slowest", ":")
+    page.click("#slowest a")
+    page.wait("dialog pre", "this server keeps no traces: start it with --trace-slow-ms")
 
 
 def test_a_server_that_comes_back_is_watched_again(browser: Browser, serve: Serve) -> None:
