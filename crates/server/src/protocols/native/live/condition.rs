@@ -51,6 +51,8 @@ pub(crate) struct Condition {
     pub(crate) uneven: Option<(u64, u64)>,
     pub(crate) queued: u64,
     pub(crate) oldest_s: f64,
+    /// Items waited in at least half of these seconds.
+    pub(crate) is_waiting: bool,
     /// Items in a batch on average, and at most.
     pub(crate) mean_batch: f64,
     pub(crate) most_batch: u64,
@@ -156,6 +158,7 @@ impl Known<'_> {
             uneven: self.uneven(),
             queued: newest.queued,
             oldest_s: newest.oldest_s,
+            is_waiting: ring.waiting(JUDGED).0 * 2 >= JUDGED,
             mean_batch: sum.mean_batch().unwrap_or_default(),
             most_batch: u64::from(manifest.options.max_batch_size),
             front_cores: self.samples.workers.front_cores(),

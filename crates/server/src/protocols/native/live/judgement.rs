@@ -236,7 +236,7 @@ mod tests {
         let cores = Condition { used_cores: Some(7.6), front_cores: Some(1.5), ..condition() };
         let why = "all 8 cores are busy: the front uses 1.5, the workers 6.1; use a larger machine";
         assert_eq!(judged(&cores), (Word::AtItsLimit, why.into()));
-        let waiting = Condition { queued: 9, oldest_s: 0.2, ..condition() };
+        let waiting = Condition { queued: 9, is_waiting: true, ..condition() };
         let front = Condition { front_cores: Some(1.0), ..waiting.clone() };
         assert_eq!(judged(&front).0, Word::AtItsLimit);
         let link = Condition { occupied: 0.95, ..waiting.clone() };
@@ -255,7 +255,7 @@ mod tests {
             "{why}"
         );
         assert_eq!(judged(&Condition { refused: 5, ..condition() }).0, Word::Fine, "half a percent");
-        let small = Condition { most_queued: 16, occupied: 0.88, queued: 16, oldest_s: 0.1, busy: 0.68, ..refusing };
+        let small = Condition { most_queued: 16, occupied: 0.88, queued: 16, is_waiting: true, busy: 0.68, ..refusing };
         let (word, why) = judged(&small);
         let says = "queue_full; the queue holds at most 16 items (max_queued_items), fewer than two batches of 32 for each \
                     replica: raise it to 128 or more";

@@ -20,7 +20,7 @@ pub(crate) fn limit(condition: &Condition) -> Option<String> {
 
 /// What has no reserve.
 fn full(condition: &Condition) -> Option<String> {
-    let Condition { busy, occupied, queued, .. } = *condition;
+    let Condition { busy, occupied, is_waiting, .. } = *condition;
     let crowded = no_core(condition);
     if busy >= FULL {
         let computed = format!("the model computed {} of the time", percent(busy));
@@ -37,7 +37,6 @@ fn full(condition: &Condition) -> Option<String> {
             "all {cores:.0} cores are busy: the front uses {front:.1}, the workers {model:.1}; use a larger machine"
         ));
     }
-    let is_waiting = queued > 0 && condition.oldest_s > 0.0;
     if let Some(crowded) = crowded.filter(|_| is_waiting) {
         return Some(crowded);
     }
@@ -167,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_way_to_the_worker_is_the_limit_only_if_most_of_the_time_goes_there() {
-        let waiting = |occupied, busy| Condition { queued: 9, oldest_s: 0.2, occupied, busy, ..condition() };
+        let waiting = |occupied, busy| Condition { is_waiting: true, occupied, busy, ..condition() };
         assert_eq!(limit(&waiting(0.88, 0.68)), None);
         assert_eq!(limit(&waiting(0.87, 0.6)), None);
         let says = "replicas had a batch 94 % of the time and computed only 19 % of it: the way to the worker";
@@ -176,7 +175,7 @@ mod tests {
         let says = "the machine has no free core: its cores are 98 % busy, and the front wakes 160 ms late; this server uses 0.9 \
                     of 2 cores; use a larger machine, or end other programs";
         assert_eq!(limit(&crowded).unwrap(), says);
-        assert_eq!(limit(&Condition { queued: 0, ..crowded }), None, "nothing waits");
+        assert_eq!(limit(&Condition { is_waiting: false, ..crowded }), None, "nothing waits");
     }
 
     #[test]
