@@ -66,6 +66,7 @@ pub(crate) struct Slower {
 }
 
 /// Answers per second that are at most half as many as in the minutes before, although items wait.
+#[allow(clippy::struct_field_names, reason = "the unit of each")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Halved {
     pub(crate) now_per_s: f64,
