@@ -42,7 +42,8 @@ impl AccessLog {
         (AccessLog { most, requests: AtomicU64::new(0), queue }, written)
     }
 
-    /// The line of a request that begins, of a client at this address; `None` if this request is not among the share that has lines.
+    /// The line of a request that begins, of a client at this address; `None` if this request is not among the share that
+    /// has lines.
     pub(crate) fn begin(&self, client: Option<IpAddr>) -> Option<Box<AccessLine>> {
         let place = self.requests.fetch_add(1, Ordering::Relaxed).wrapping_mul(SPREAD);
         (place <= self.most).then(|| Box::new(AccessLine::new(self.queue.clone(), client)))

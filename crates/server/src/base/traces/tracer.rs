@@ -128,8 +128,8 @@ impl Tracer {
         next(seen.unwrap_or_default()) - second <= AFTERWARDS_PER_SECOND
     }
 
-    /// The traces of the request that has this id, or of the trace that has it, among the last ones, as JSON of OTLP; `None` if there
-    /// are none.
+    /// The traces of the request that has this id, or of the trace that has it, among the last ones, as JSON of OTLP; `None`
+    /// if there are none.
     pub(crate) fn find(&self, id: &str) -> Option<serde_json::Value> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner).find(id)
     }

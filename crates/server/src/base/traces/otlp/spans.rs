@@ -190,8 +190,8 @@ fn end_of(stay: &Stay, at_most: Instant) -> Instant {
     stay.results.or(stay.batch.ended().at).unwrap_or(at_most).clamp(stay.began, at_most.max(stay.began))
 }
 
-/// The facts of a request. Its queue is what its batches leave of the time between entry and results: an attempt that was lost is in it, as
-/// on the live page.
+/// The facts of a request. Its queue is what its batches leave of the time between entry and results. So an attempt that was
+/// lost counts as queue, as on the live page.
 fn story(ended: &RequestEnded, stays: &[&Stay], times: [Instant; 3], ahead: u64) -> Story<'static> {
     let [began, entered, results] = times;
     let longest = longest_stays(stays, ended.at);
@@ -203,7 +203,7 @@ fn story(ended: &RequestEnded, stays: &[&Stay], times: [Instant; 3], ahead: u64)
         let took = |stay: &Stay| end_of(stay, ended.at) - stay.began;
         let with_workers = longest.iter().map(|stay| took(stay)).sum::<Duration>().min(whole);
         let predict = longest.iter().map(|stay| stay.predict_took).sum::<Duration>().min(with_workers);
-        Lengths { queue: whole.saturating_sub(with_workers), link: with_workers - predict, predict }
+        Lengths { queue: whole.saturating_sub(with_workers), link: with_workers.saturating_sub(predict), predict }
     };
     let explains = longest.iter().max_by_key(|stay| stay.predict_took);
     let facts = explains.map(|stay| stay.batch.facts());
@@ -228,8 +228,8 @@ fn story(ended: &RequestEnded, stays: &[&Stay], times: [Instant; 3], ahead: u64)
     }
 }
 
-/// Of each deployment that computed a request, the batch that ended last: the stages of a chain follow each other, while batches of one
-/// deployment may run side by side.
+/// Of each deployment that computed a request, the batch that ended last: the stages of a chain follow each other, while
+/// batches of one deployment may run side by side.
 fn longest_stays<'s>(stays: &[&'s Stay], at_most: Instant) -> Vec<&'s Stay> {
     let mut found: Vec<&Stay> = Vec::new();
     for &stay in stays {

@@ -45,8 +45,8 @@ impl Store {
         self.traces.push_back(Stored { request_ids, spans });
     }
 
-    /// The traces of the request that has this id, or else of all requests of the trace that has it; and of the batches that these
-    /// were in.
+    /// The traces of the request that has this id, or else of all requests of the trace that has it; and of the batches that
+    /// these were in.
     pub(crate) fn find(&self, id: &str) -> Option<serde_json::Value> {
         self.of_requests(&[id]).or_else(|| {
             let trace = trace_id(id)?;
@@ -103,7 +103,7 @@ mod tests {
         store.add(vec!["r7".into()], [Span { trace_id: 0xab7u128.to_be_bytes().into(), ..Span::default() }].into());
         let of_trace = store.find("00000000000000000000000000000AB7").unwrap();
         let spans = of_trace["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
-        assert_eq!(spans.len(), 2, "with what else is known of its request");
+        assert_eq!(spans.len(), 2, "with the other spans of its request");
         assert!(store.find("00000000000000000000000000000ab8").is_none() && store.find("ab7").is_none());
         let many: Vec<Span> = (0..MOST_SPANS).map(|_| Span::default()).collect();
         store.add(vec!["many".into()], many.into());

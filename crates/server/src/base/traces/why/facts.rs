@@ -1,4 +1,4 @@
-//! What is known of a request that took long or failed.
+//! What is known about a request that took long or failed.
 
 use jitney_core::policy::batch_policy::CloseReason;
 use std::time::Duration;

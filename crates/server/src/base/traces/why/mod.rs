@@ -1,4 +1,4 @@
-//! Why a request took long or failed: what is known of it, and the sentence that the log, its trace and the live page have.
+//! Why a request took long or failed: what is known about it, and the sentence that the log, its trace and the live page have.
 
 pub(crate) mod facts;
 pub(crate) mod numbers;

@@ -186,7 +186,7 @@ impl ServerSpan {
     }
 }
 
-/// A path as far as it is shown.
+/// The first bytes of a path.
 fn short(path: &str) -> &str {
     path.get(..LONGEST_PATH).unwrap_or(path)
 }
