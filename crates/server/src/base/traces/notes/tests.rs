@@ -125,3 +125,29 @@ fn a_request_that_is_not_over_is_not_kept() {
     drop(note(&keeper));
     assert!(taken(&keeper).is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_batch_was_not_noted_says_whose_it_is_and_where_its_time_went() {
+    let keeper = Arc::new(KeepsAll::default());
+    let note = note(&keeper);
+    let ms = Duration::from_millis;
+    tokio::time::advance(ms(10)).await;
+    let lengths = Lengths { queue: ms(1), link: ms(2), predict: ms(5) };
+    let passed = Passed { lengths, answered: Some(Instant::now()) };
+    tokio::time::advance(ms(200)).await;
+    let description = Description {
+        request_id: "r".into(),
+        whose: "m".into(),
+        name: String::new(),
+        attributes: Vec::new(),
+        is_error: false,
+    };
+    note.request.end("m", Some(Outcome::Ok), passed, || description);
+    drop(note);
+    let Some(Finished::Request(request)) = taken(&keeper).pop() else { panic!("the request") };
+    let built = spans::of_request(*request).unwrap();
+    let says = "m: 210 ms: 200 until its answer was written and taken by the client (request r)";
+    assert_eq!(built.line.as_deref(), Some(says));
+    let names: Vec<&str> = built.spans.iter().map(|span| &*span.name).collect();
+    assert_eq!(names[1..], ["receive", "queue", "batch", "render"]);
+}
