@@ -1,7 +1,7 @@
 """The timeline of batches, from the timings of a real run.
 
-`python scripts/site_pictures --record` runs a model of 20 ms and 2 ms per item, sends requests at the times of ARRIVALS_MS,
-and writes the timings that each answer has into timeline.json. The picture is drawn from that file.
+`python scripts/site_pictures --record` runs a model of 20 ms and 2 ms per item, sends requests at the times of
+ARRIVALS_MS, and writes the timings that each answer has into timeline.json. The picture is drawn from that file.
 """
 
 import json

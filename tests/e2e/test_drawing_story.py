@@ -27,7 +27,7 @@ def test_every_endpoint_draws_what_was_asked_for(server: str) -> None:
 
 
 def test_the_picture_of_another_seed_is_wrong() -> None:
-    """And so is a stream that ends before its picture."""
+    """A stream that ends before its picture is wrong too."""
     (_, streamed), (plain, *_) = drawing.WAYS[drawing.BY_HAND], drawing.WAYS[drawing.WHOLE]
     Image.frombytes("RGB", *drawing.drawn()[1]).save(file := io.BytesIO(), "png")
     assert [plain.is_answer(number, file.getvalue()) for number in range(3)] == [False, True, False]

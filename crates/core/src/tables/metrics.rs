@@ -236,7 +236,7 @@ metrics! {
     PROCESS_MAX_FDS = "process_max_fds", Kind::Gauge, [];
     /// When the front was started, in seconds since 1970.
     PROCESS_STARTED = "process_start_time_seconds", Kind::Level, [];
-    /// Bytes of memory that processes of the front's machine, or of its container, can still take.
+    /// Available memory of the machine of the front, or of its container, in bytes; files that are cached count as available.
     AVAILABLE_MEMORY = "jitney_available_memory_bytes", Kind::Gauge, [];
     /// Traces that were kept to be sent, by how that ended: the collector took them, there was no room, or it did not take them.
     TRACES = "jitney_traces_total", Kind::Counter, ["end"];

@@ -1,5 +1,6 @@
 //! The metrics table of `core`, made recordable. The type of a row says which kind of metric it is; labels are resolved once.
 
+pub(crate) mod available_memory;
 pub(crate) mod exemplars;
 mod gpus;
 pub(crate) mod http_requests;

@@ -65,37 +65,9 @@ pub fn max_fds() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Bytes of memory that processes of this machine, or of this container, can still take.
-pub fn available_bytes() -> Option<u64> {
-    let read = |path: &str| std::fs::read_to_string(path).ok();
-    let number = |path: &str| read(path)?.trim().parse::<u64>().ok();
-    let of_machine = kilobytes(&read("/proc/meminfo")?, "MemAvailable:")?;
-    // Of a container: the first pair is that of cgroup 2, the second one that of cgroup 1. Without a limit there is no number, or a
-    // very large one.
-    let of_container = [
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ];
-    let left = of_container.iter().find_map(|(limit, used)| Some(number(limit)?.saturating_sub(number(used)?)));
-    Some(left.map_or(of_machine, |left| left.min(of_machine)))
-}
-
-/// A line of `/proc/meminfo`, in bytes.
-fn kilobytes(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_is_given_in_kilobytes() {
-        let text = "MemTotal:       24684136 kB\nMemAvailable:     100 kB\n";
-        assert_eq!(kilobytes(text, "MemAvailable:"), Some(102_400));
-        assert_eq!(kilobytes(text, "Swap:"), None);
-    }
 
     #[test]
     fn the_fields_of_a_program_with_a_strange_name_are_found() {
@@ -125,6 +97,5 @@ mod tests {
         let later = ProcessStats::of(std::process::id()).unwrap();
         assert!((later.started_s - found.started_s).abs() < f64::EPSILON, "{later:?} after {found:?}");
         assert!(open_fds().unwrap() >= 3);
-        assert!(available_bytes().unwrap() > 1 << 20);
     }
 }

@@ -1,6 +1,7 @@
 //! The replicas as the supervisor has them, for pages that ask, and the metrics that are made of them when somebody looks.
 
 use crate::base::telemetry::Telemetry;
+use crate::base::telemetry::available_memory;
 use crate::base::telemetry::gpus::Gpus;
 use crate::base::telemetry::process_stats::{self, ProcessStats};
 use jitney_core::tables::metrics;
@@ -166,7 +167,7 @@ fn show_front(telemetry: &Telemetry) {
     for (gauge, value) in [
         (metrics::PROCESS_OPEN_FDS, process_stats::open_fds()),
         (metrics::PROCESS_MAX_FDS, process_stats::max_fds()),
-        (metrics::AVAILABLE_MEMORY, process_stats::available_bytes()),
+        (metrics::AVAILABLE_MEMORY, available_memory::available_bytes()),
     ] {
         value.into_iter().for_each(|value| telemetry.gauge(gauge, &[]).set(i64::try_from(value).unwrap_or(i64::MAX)));
     }

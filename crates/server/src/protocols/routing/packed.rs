@@ -44,7 +44,7 @@ pub(crate) async fn pack(reply: &mut Reply, headers: &HeaderMap) {
     }
 }
 
-/// Whether a model has said that these bytes must arrive as they are.
+/// Whether a model has said that these bytes must arrive unchanged.
 fn is_final(headers: &HeaderMap) -> bool {
     const DIGESTS: [&str; 4] = ["content-md5", "content-digest", "repr-digest", "digest"];
     let is_fixed = |value: &HeaderValue| {

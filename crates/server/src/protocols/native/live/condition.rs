@@ -1,6 +1,6 @@
 //! The last seconds of a deployment as numbers: what judgements, and lines of the log about them, rest on.
 
-use crate::base::telemetry::process_stats::available_bytes;
+use crate::base::telemetry::available_memory::available_bytes;
 use crate::engine::deployment::Deployment;
 use crate::engine::deployment::live::record::now_ms;
 use crate::engine::deployment::live::why::is_far_larger;
