@@ -328,7 +328,7 @@ impl Deployment {
             self.published.live().durations.add(length);
         }
         self.statistics.ended(outcome == Outcome::Ok, now, length, &timing);
-        self.outcomes.ended(outcome, timing, Some(now))
+        self.outcomes.ended(outcome, timing, Some((now, length)))
     }
 
     /// A request that ended before the engine had it, e.g. because its body is malformed.

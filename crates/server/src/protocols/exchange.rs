@@ -297,7 +297,7 @@ impl Computing<'_> {
             Err(failure) => Either::Right(ready(Err(failure))),
         };
         let written = writing.await;
-        ticket.answered.into_iter().for_each(|answered| deployment.exchanged.rendered(answered.elapsed()));
+        ticket.answered.into_iter().for_each(|(at, _)| deployment.exchanged.rendered(at.elapsed()));
         match written {
             Ok(Written { output, outcome }) => {
                 ticket.set_outcome(outcome);

@@ -18,12 +18,12 @@ struct Exemplar {
     at: SystemTime,
 }
 
-/// A row of buckets: the requests of one deployment that ended in one way.
-type Row = (Box<str>, &'static str);
+/// The buckets of one deployment, for each way in which requests end.
+type Rows = [Vec<Option<Exemplar>>; Ending::ALL.len()];
 
-/// The exemplars of `jitney_request_duration_seconds`.
+/// The exemplars of `jitney_request_duration_seconds`, by deployment.
 #[derive(Debug, Default)]
-pub(crate) struct Exemplars(Mutex<FxHashMap<Row, Vec<Option<Exemplar>>>>);
+pub(crate) struct Exemplars(Mutex<FxHashMap<Box<str>, Rows>>);
 
 /// The upper bounds of the buckets but for the last, which has none.
 fn bounds() -> &'static [f64] {
@@ -34,19 +34,25 @@ fn bounds() -> &'static [f64] {
 }
 
 impl Exemplars {
-    /// A request of this deployment has ended so, and its trace is kept.
+    /// A request of this deployment has ended so, after the duration that its histogram counts, and its trace is kept.
     pub(crate) fn add(&self, deployment: &str, ending: Ending, trace: u128, length: Duration) {
         let bucket = bounds().partition_point(|&bound| bound < length.as_secs_f64());
-        let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = rows.entry((deployment.into(), ending.label())).or_insert_with(|| vec![None; bounds().len() + 1]);
-        row[bucket] = Some(Exemplar { trace, length, at: SystemTime::now() });
+        let exemplar = Exemplar { trace, length, at: SystemTime::now() };
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.contains_key(deployment) {
+            all.insert(deployment.into(), Rows::default().map(|_| vec![None; bounds().len() + 1]));
+        }
+        all.get_mut(deployment).into_iter().for_each(|rows| rows[ending as usize][bucket] = Some(exemplar));
     }
 
     /// What stands behind the sample of each bucket that has one, by the sample's name and labels in the Prometheus text format.
     pub(crate) fn by_sample(&self) -> FxHashMap<String, String> {
-        let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut samples = FxHashMap::default();
-        for ((deployment, result), row) in &*rows {
+        let rows = all.iter().flat_map(|(deployment, rows)| {
+            Ending::ALL.iter().zip(rows).map(move |(e, row)| (deployment, e.label(), row))
+        });
+        for (deployment, result, row) in rows {
             let bounds = bounds().iter().map(f64::to_string).chain(["+Inf".to_owned()]);
             for (bound, exemplar) in bounds.zip(row).filter_map(|(bound, one)| Some((bound, (*one)?))) {
                 let name = metrics::REQUEST_SECONDS.0.name;

@@ -53,8 +53,14 @@ pub(crate) enum Finished {
 /// Decides which requests are kept, and takes what was noted of them.
 pub(crate) trait Keeper: Debug + Send + Sync {
     /// Whether a request that has ended is kept.
-    fn judge(&self, request: &RequestTrace, deployment: &str, outcome: Option<Outcome>, at: Instant)
-    -> Option<Verdict>;
+    fn judge(
+        &self,
+        request: &RequestTrace,
+        deployment: &str,
+        outcome: Option<Outcome>,
+        at: Instant,
+        counted: Option<Duration>,
+    ) -> Option<Verdict>;
 
     /// An item that takes longer may be one of a slow request.
     fn least_slow(&self) -> Duration;
@@ -283,6 +289,8 @@ pub(crate) struct Passed {
     pub(crate) lengths: Lengths,
     /// When the engine had answered; `None` if that was when the request ended, or if the engine never had it.
     pub(crate) answered: Option<Instant>,
+    /// Its duration in the histogram of requests, if it is known.
+    pub(crate) counted: Option<Duration>,
 }
 
 /// What its protocol says of it.
@@ -311,7 +319,7 @@ impl RequestTrace {
         describe: impl FnOnce() -> Description,
     ) {
         let at = Instant::now();
-        let Some(verdict) = self.keeper.judge(self, deployment, outcome, at) else { return };
+        let Some(verdict) = self.keeper.judge(self, deployment, outcome, at, passed.counted) else { return };
         let description = describe();
         let (kept, is_logged, usual) = (verdict.kept, verdict.is_logged, verdict.usual);
         let ended = RequestEnded { at, outcome, kept, is_logged, usual, passed, description };

@@ -142,6 +142,7 @@ impl Keeper for Tracer {
         deployment: &str,
         outcome: Option<Outcome>,
         at: Instant,
+        counted: Option<Duration>,
     ) -> Option<Verdict> {
         let (length, second) = (at - request.began, (at - self.started).as_secs());
         let all = self.recent.read().unwrap_or_else(PoisonError::into_inner);
@@ -164,8 +165,9 @@ impl Keeper for Tracer {
         } else {
             return None;
         };
-        let ending = outcome.map(Outcome::ending);
-        ending.into_iter().for_each(|ending| self.exemplars.add(deployment, ending, request.context.trace, length));
+        if let (Some(outcome), Some(counted)) = (outcome, counted) {
+            self.exemplars.add(deployment, outcome.ending(), request.context.trace, counted);
+        }
         Some(Verdict { kept, is_logged: is_noteworthy && is_slow && (is_fault || has_bound), usual })
     }
 
@@ -203,7 +205,7 @@ mod tests {
 
     fn kept(tracer: &Arc<Tracer>, parent: Option<TraceContext>, outcome: Outcome, length: Duration) -> Option<Kept> {
         let request = tracer.begin(parent, "")?;
-        tracer.judge(&request, "m", Some(outcome), request.began + length).map(|verdict| verdict.kept)
+        tracer.judge(&request, "m", Some(outcome), request.began + length, None).map(|verdict| verdict.kept)
     }
 
     #[tokio::test]

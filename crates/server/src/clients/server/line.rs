@@ -69,7 +69,7 @@ impl CallFollowers {
         if let Some(span) = &mut self.span {
             let Timing { queue, batch, model, .. } = timing;
             let lengths = Lengths { queue, link: batch, predict: model };
-            (span.outcome, span.passed) = (outcome, Passed { lengths, answered: None });
+            (span.outcome, span.passed) = (outcome, Passed { lengths, ..Passed::default() });
         }
         let Some(line) = &mut self.line else { return };
         line.end(Ended {

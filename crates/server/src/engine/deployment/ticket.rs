@@ -8,6 +8,7 @@ use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use prometheus::IntCounter;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// What stands for the deployment of a request that named none, or one that is not there. No deployment may have this name.
@@ -47,7 +48,7 @@ impl OutcomeCounts {
         self: &Arc<OutcomeCounts>,
         outcome: Outcome,
         timing: Timing,
-        answered: Option<Instant>,
+        answered: Option<(Instant, Duration)>,
     ) -> Ticket {
         Ticket { counts: self.clone(), outcome, items: 0, stream: None, timing, answered }
     }
@@ -94,8 +95,8 @@ pub struct Ticket {
     stream: Option<Arc<StreamMeters>>,
     /// Where the time of its slowest item went.
     pub timing: Timing,
-    /// When the engine had answered it; `None` if the engine never had it.
-    pub(crate) answered: Option<Instant>,
+    /// When the engine had answered it, and the duration that its histogram counts; `None` if the engine never had it.
+    pub(crate) answered: Option<(Instant, Duration)>,
 }
 
 impl Ticket {

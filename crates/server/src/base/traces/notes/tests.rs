@@ -6,7 +6,7 @@ use jitney_core::policy::batch_policy::CloseReason;
 struct KeepsAll(Mutex<Vec<Finished>>);
 
 impl Keeper for KeepsAll {
-    fn judge(&self, _: &RequestTrace, _: &str, _: Option<Outcome>, _: Instant) -> Option<Verdict> {
+    fn judge(&self, _: &RequestTrace, _: &str, _: Option<Outcome>, _: Instant, _: Option<Duration>) -> Option<Verdict> {
         Some(Verdict { kept: Kept::Sampled, is_logged: true, usual: None })
     }
 
@@ -133,7 +133,7 @@ async fn a_request_whose_batch_was_not_noted_says_whose_it_is_and_where_its_time
     let ms = Duration::from_millis;
     tokio::time::advance(ms(10)).await;
     let lengths = Lengths { queue: ms(1), link: ms(2), predict: ms(5) };
-    let passed = Passed { lengths, answered: Some(Instant::now()) };
+    let passed = Passed { lengths, answered: Some(Instant::now()), counted: None };
     tokio::time::advance(ms(200)).await;
     let description = Description {
         request_id: "r".into(),

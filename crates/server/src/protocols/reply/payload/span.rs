@@ -128,7 +128,9 @@ impl ServerSpan {
         self.outcome = Some(ticket.outcome());
         self.items = ticket.items();
         let Timing { queue, batch, model, .. } = ticket.timing;
-        self.passed = Passed { lengths: Lengths { queue, link: batch, predict: model }, answered: ticket.answered };
+        let lengths = Lengths { queue, link: batch, predict: model };
+        let (answered, counted) = ticket.answered.unzip();
+        self.passed = Passed { lengths, answered, counted };
     }
 
     /// Counts bytes of its answer.
