@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn available_bytes() -> Option<u64> {
     let of_machine = kilobytes(&read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
     let of_groups = groups(&read_to_string("/proc/self/cgroup").unwrap_or_default());
-    Some(of_groups.iter().filter_map(|group| group.available()).fold(of_machine, u64::min))
+    Some(of_groups.iter().filter_map(Group::available).fold(of_machine, u64::min))
 }
 
 /// A line of `/proc/meminfo`, in bytes.
