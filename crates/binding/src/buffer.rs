@@ -162,8 +162,9 @@ pub(crate) struct Payload {
     capacity: usize,
 }
 
-// SAFETY: `Payload` owns its memory, as a `Vec` does. A thread that writes to the memory holds the interpreter lock, or
-// runs code of the model, which shares its own arrays between threads.
+// SAFETY: `Payload` owns its memory, as a `Vec` does. `restore` writes to it before a batch goes to the model, on the thread
+// that took the batch. Later only code of the model writes, which shares its own arrays between threads. None of this needs
+// an interpreter lock.
 unsafe impl Send for Payload {}
 // SAFETY: as above.
 unsafe impl Sync for Payload {}
