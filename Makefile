@@ -325,7 +325,7 @@ deny: ## licences, sources and known faults of all crates (needs cargo-deny)
 
 .PHONY: lock
 lock: $(PACKAGES_ENV)/.made ## write the lock files of development tools (requirements-*.txt) from requirements-*.in
-	@for name in build dev packages; do \
+	@for name in build dev packages site; do \
 		$(PACKAGES_BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 		--custom-compile-command "make lock" --output-file requirements-$$name.txt requirements-$$name.in $(ARGS) || exit 1; done
 

@@ -123,7 +123,7 @@ def test_cargo_deny_allows_the_same_licences() -> None:
     assert allowed and set(re.findall(r'"([^"]+)"', allowed[1])) == third_party.ALLOWED
 
 
-@pytest.mark.parametrize("name", ["build", "dev", "packages"])
+@pytest.mark.parametrize("name", ["build", "dev", "packages", "site"])
 def test_a_lock_has_the_versions_that_are_asked_for_and_a_hash_of_each(name: str) -> None:
     pins = [line for line in (ROOT / f"requirements-{name}.in").read_text().splitlines() if not line.startswith("#")]
     locked = re.split(r"\n(?=[a-z])", (ROOT / f"requirements-{name}.txt").read_text())
