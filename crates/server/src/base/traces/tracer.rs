@@ -6,7 +6,7 @@ use crate::base::traces::context::{TraceContext, fresh, passable};
 use crate::base::traces::notes::{Finished, Keeper, Kept, RequestNotes, RequestTrace, Verdict};
 use crate::base::traces::otlp::exporter;
 use crate::base::traces::otlp::exporter::TraceCounts;
-use crate::base::traces::otlp::store::Store;
+use crate::base::traces::otlp::store::{Found, Store};
 use crate::base::traces::recent::RecentDurations;
 
 use crate::base::traces::settings::TraceSettings;
@@ -128,9 +128,9 @@ impl Tracer {
         next(seen.unwrap_or_default()) - second <= AFTERWARDS_PER_SECOND
     }
 
-    /// The traces of the request that has this id, or of the trace that has it, among the last ones, as JSON of OTLP; `None`
-    /// if there are none.
-    pub(crate) fn find(&self, id: &str) -> Option<serde_json::Value> {
+    /// The traces of the request that has this id, or of the trace that has it, among the last ones; `None` if there
+    /// are none.
+    pub(crate) fn find(&self, id: &str) -> Option<Found> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner).find(id)
     }
 }

@@ -190,20 +190,21 @@ pub(crate) async fn config(state: &ServerState) -> Reply {
 }
 
 /// `GET /trace/ID`
-pub(crate) fn trace(state: &ServerState, id: &str) -> Result<Reply, Problem> {
+pub(crate) async fn trace(state: &ServerState, id: &str) -> Result<Reply, Problem> {
     let asked = quoted(id.as_bytes());
     let Some(traces) = &state.traces else {
         let detail = "this server keeps no traces: start it with --trace-slow-ms, or set OTEL_TRACES_SAMPLER or \
                       OTEL_EXPORTER_OTLP_ENDPOINT";
         return Err(Problem::new(Outcome::NotFound, detail));
     };
-    traces.find(id).map(|found| json_reply(&found)).ok_or_else(|| {
+    let Some(found) = traces.find(id) else {
         let detail = format!(
             "no trace of a request {asked}, and no trace {asked}, is among the last 1,000 that were kept; slow and failed \
              requests are kept"
         );
-        Problem::new(Outcome::NotFound, detail)
-    })
+        return Err(Problem::new(Outcome::NotFound, detail));
+    };
+    Ok(offload::run(found.bytes(), || json_reply(&found.document())).await)
 }
 
 /// `GET /docs`

@@ -215,7 +215,7 @@ async fn page(state: &ServerState, head: &Parts) -> Result<Reply, Problem> {
         "live" => pages::live(),
         "live/events" => live::events::events(state).await?,
         "openapi.json" => document::page(state),
-        name if is_read && name.starts_with(TRACE) => return pages::trace(state, &name[TRACE.len()..]),
+        name if is_read && name.starts_with(TRACE) => return pages::trace(state, &name[TRACE.len()..]).await,
         name => return Err(not_a_page(state, head, name)),
     };
     Ok(reply)
