@@ -16,7 +16,7 @@ impl Engine {
             self.warn_of_memory("the items of a step were", most);
         }
         self.scheduler.stepped(now, replica, step);
-        self.published.live().progressed(replica);
+        self.published.live().stepped(replica, Duration::ZERO);
         self.meters.steps.iter().for_each(|steps| steps.stepped(&step));
         if step.active > 0 {
             self.meters.model_seconds.observe(step.took.as_secs_f64());

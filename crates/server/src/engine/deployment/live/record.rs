@@ -72,8 +72,10 @@ pub(crate) struct ReplicaUse {
     running: VecDeque<u64>,
     /// Since when it has at least one batch.
     since: Option<Instant>,
-    /// When its last batch ended or had news, or the first one came.
-    progressed: Option<Instant>,
+    /// Since when it computes the batch that it has now: when the last one ended, or the first one came.
+    begun: Option<Instant>,
+    /// When its batches had news last: one came, sent a part, or ended.
+    news: Option<Instant>,
 }
 
 impl ReplicaUse {
@@ -84,7 +86,12 @@ impl ReplicaUse {
 
     /// For how long no batch has ended or had news, although it has one.
     pub(crate) fn silent_until(&self, now: Instant) -> Duration {
-        self.progressed.filter(|_| self.since.is_some()).map_or(Duration::ZERO, |progressed| now - progressed)
+        self.news.filter(|_| self.since.is_some()).map_or(Duration::ZERO, |news| now - news)
+    }
+
+    /// For how long it has computed the batch that it has now.
+    pub(crate) fn open_until(&self, now: Instant) -> Duration {
+        self.begun.filter(|_| self.since.is_some()).map_or(Duration::ZERO, |begun| now - begun)
     }
 
     /// Time in `predict` of all batches that have ended, and how many those are.
@@ -139,7 +146,7 @@ impl LiveRecord {
         replica.running.push_back(batch.largest_bytes);
         if replica.since.is_none() {
             let now = Instant::now();
-            (replica.since, replica.progressed) = (Some(now), Some(now));
+            (replica.since, replica.begun, replica.news) = (Some(now), Some(now), Some(now));
         }
     }
 
@@ -150,24 +157,25 @@ impl LiveRecord {
         let now = Instant::now();
         replica.predict += predict;
         replica.running.pop_front();
-        replica.progressed = Some(now);
+        (replica.begun, replica.news) = (Some(now), Some(now));
         if replica.running.is_empty() {
             replica.release(now);
         }
     }
 
-    /// A replica whose items join and leave one by one has computed for so long.
+    /// A replica whose items join and leave one by one has news, and has computed for so long.
     pub(crate) fn stepped(&self, replica: ReplicaId, took: Duration) {
         if let Some(replica) = self.lock().replica(replica) {
             replica.predict += took;
             replica.steps = true;
+            replica.news = Some(Instant::now());
         }
     }
 
-    /// A replica has reported something of the batches that it has: a part of an answer, or a step.
+    /// A replica has reported something of the batches that it has: a part of an answer, or that it lives.
     pub(crate) fn progressed(&self, replica: ReplicaId) {
         if let Some(replica) = self.lock().replica(replica) {
-            replica.progressed = Some(Instant::now());
+            replica.news = Some(Instant::now());
         }
     }
 
@@ -223,10 +231,10 @@ impl LiveRecord {
 
     /// The slowest requests of five minutes, the slowest first.
     pub(crate) fn slowest(&self) -> Vec<RequestFacts> {
-        let mut all: Vec<RequestFacts> = self.lock().slow.iter().flatten().cloned().collect();
+        let state = self.lock();
+        let mut all: Vec<&RequestFacts> = state.slow.iter().flatten().collect();
         all.sort_by_key(|facts| std::cmp::Reverse(facts.lengths.total()));
-        all.truncate(SHOWN);
-        all
+        all.into_iter().take(SHOWN).cloned().collect()
     }
 
     /// The last requests that failed, the newest first.

@@ -23,6 +23,9 @@ pub(crate) type WatcherEvents = mpsc::Receiver<Bytes>;
 pub struct LiveHub {
     watchers: Mutex<Watchers>,
     samples: Mutex<Samples>,
+    /// The first events of watchers, each with the number of samples that it holds: one second has one of each, whoever opens.
+    history: Mutex<Option<(u64, Bytes)>>,
+    snapshot: tokio::sync::Mutex<Option<(u64, Bytes)>>,
 }
 
 #[derive(Debug, Default)]
@@ -52,9 +55,9 @@ impl Samples {
 
 /// The first event of a watcher.
 #[derive(Serialize)]
-struct History<'a> {
+struct History {
     taken: u64,
-    deployments: BTreeMap<&'a str, Columns>,
+    deployments: BTreeMap<String, Columns>,
 }
 
 impl LiveHub {
@@ -89,9 +92,29 @@ impl LiveHub {
 
     /// The event with the last five minutes.
     pub(crate) fn history(&self) -> Bytes {
+        let mut last = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         let samples = self.samples();
-        let deployments = samples.deployments.iter().map(|(name, sampled)| (&**name, sampled.ring.columns(KEPT)));
-        event("history", &History { taken: samples.taken, deployments: deployments.collect() })
+        if let Some((_, history)) = last.as_ref().filter(|(taken, _)| *taken == samples.taken) {
+            return history.clone();
+        }
+        let columns = samples.deployments.iter().map(|(name, sampled)| (name.clone(), sampled.ring.columns(KEPT)));
+        let history = History { taken: samples.taken, deployments: columns.collect() };
+        drop(samples);
+        let made = event("history", &history);
+        *last = Some((history.taken, made.clone()));
+        made
+    }
+
+    /// The event with the snapshot of the last sample. `make` makes it if nobody has asked since.
+    pub(crate) async fn snapshot(&self, make: impl Future<Output = Bytes>) -> Bytes {
+        let mut last = self.snapshot.lock().await;
+        let taken = self.samples().taken;
+        if let Some((_, snapshot)) = last.as_ref().filter(|(of, _)| *of == taken) {
+            return snapshot.clone();
+        }
+        let made = make.await;
+        *last = Some((taken, made.clone()));
+        made
     }
 
     pub(crate) fn samples(&self) -> MutexGuard<'_, Samples> {
@@ -140,6 +163,24 @@ mod tests {
         hub.close();
         assert!(reader.try_recv().is_err() && reader.is_closed());
         assert!(hub.watch().is_some_and(|events| events.is_closed()), "its stream ends at once");
+    }
+
+    #[tokio::test]
+    async fn the_first_events_are_made_once_for_each_sample() {
+        let hub = LiveHub::default();
+        let count = std::cell::Cell::new(0);
+        let make = async || {
+            count.set(count.get() + 1);
+            Bytes::from_static(b"snapshot")
+        };
+        for taken in 1..3 {
+            hub.samples().taken = taken;
+            let histories = [hub.history(), hub.history()];
+            assert_eq!(histories[0].as_ptr(), histories[1].as_ptr());
+            assert!(histories[0].ends_with(format!("\"taken\":{taken},\"deployments\":{{}}}}\n\n").as_bytes()));
+            assert_eq!(hub.snapshot(make()).await, hub.snapshot(make()).await);
+            assert_eq!(count.get(), taken);
+        }
     }
 
     #[test]

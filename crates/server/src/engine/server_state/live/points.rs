@@ -122,9 +122,8 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    fn push(&mut self, point: &Point) {
+    fn push(&mut self, point: &Point, found: Option<Quantiles>) {
         let per_s = |count: u64| rounded(count as f64 / point.length_s.max(1e-3));
-        let found = quantiles(std::iter::once(&point.durations));
         let of = |value: fn(Quantiles) -> f64| found.map(|found| rounded(value(found)));
         self.answered.push(per_s(point.new.answered));
         self.refused.push(per_s(point.new.refused));
@@ -149,6 +148,8 @@ pub(crate) fn rounded(value: f64) -> f64 {
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     points: VecDeque<Point>,
+    /// Of each point alone.
+    quantiles: VecDeque<Option<Quantiles>>,
 }
 
 impl Ring {
@@ -156,14 +157,17 @@ impl Ring {
     pub(crate) fn push(&mut self, point: Point) {
         if self.points.len() == KEPT {
             self.points.pop_front();
+            self.quantiles.pop_front();
         }
+        self.quantiles.push_back(quantiles(std::iter::once(&point.durations)));
         self.points.push_back(point);
     }
 
     /// The newest points as arrays, at most so many.
     pub(crate) fn columns(&self, most: usize) -> Columns {
         let mut columns = Columns::default();
-        self.last(most).for_each(|point| columns.push(point));
+        let found = self.quantiles.range(self.points.len().saturating_sub(most)..);
+        self.last(most).zip(found).for_each(|(point, found)| columns.push(point, *found));
         columns
     }
 

@@ -89,7 +89,7 @@ impl ReplicaTimes {
     pub(crate) fn new(used: &ReplicaUse, now: Instant) -> ReplicaTimes {
         let occupied = used.occupied_until(now);
         // A batch that has run for long counts before its end: until then its time in `predict` is not known.
-        let open = if used.steps { Duration::ZERO } else { used.silent_until(now).saturating_sub(EVERY) };
+        let open = if used.steps { Duration::ZERO } else { used.open_until(now).saturating_sub(EVERY) };
         let (predict, ended) = used.ended();
         ReplicaTimes {
             predict_s: (used.predict + open).as_secs_f64(),
@@ -237,6 +237,10 @@ impl Sampled {
 mod tests {
     use super::*;
     use crate::engine::deployment::live::histogram::DurationCounts;
+    use crate::engine::deployment::live::record::LiveRecord;
+    use crate::engine::deployment::live::why::BatchFacts;
+    use jitney_core::policy::batch_policy::CloseReason;
+    use jitney_core::request::ReplicaId;
 
     /// Samples of a second each: batches of two items, their time in the model in all, and for how long replica 0 had no news.
     fn sampled(seconds: &[(u64, f64, f64)]) -> Sampled {
@@ -308,6 +312,36 @@ mod tests {
         assert_eq!((found.now_per_s, found.usual_per_s.round(), found.oldest_s), (25.0, 300.0, 6.0));
         assert_eq!(halved.large(), Some(Large { replica: 1, silent_s: 6.0, bytes: 1_000_000, usual_bytes: 60 }));
         assert_eq!(after([(25, 0.5); 10]).large(), None, "it is computed for less than a second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_that_sends_parts_counts_before_its_end_and_does_not_hang() {
+        let (record, replica) = (LiveRecord::default(), ReplicaId(0));
+        record.replica_up(replica, 0);
+        record.launched(
+            replica,
+            &BatchFacts {
+                items: 1,
+                most_items: 8,
+                reason: CloseReason::Eager,
+                held: Duration::ZERO,
+                largest_cost: 1,
+                largest_bytes: 10,
+                bytes: 10,
+                replica: 0,
+                factor: 1.0,
+            },
+        );
+        for half_second in 1..=120 {
+            tokio::time::advance(Duration::from_millis(500)).await;
+            record.progressed(replica);
+            let times = ReplicaTimes::new(&record.replicas()[&0], Instant::now());
+            let due = (f64::from(half_second) / 2.0 - 1.0).max(0.0);
+            assert_eq!((times.predict_s, times.silent_s), (due, 0.0), "after {half_second} half seconds");
+        }
+        record.batch_ended(replica, Duration::from_secs(59));
+        let times = ReplicaTimes::new(&record.replicas()[&0], Instant::now());
+        assert_eq!((times.predict_s, times.ended), (59.0, (59.0, 1)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::base::telemetry::process_stats::ProcessStats;
 use crate::base::telemetry::workers::WorkerSeen;
+use crate::engine::server_state::live::sampled::EVERY;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -24,8 +25,8 @@ pub(crate) struct KnownWorker {
     pub(crate) seen: WorkerSeen,
     /// Since when it is in its state.
     pub(crate) since: Instant,
-    /// Bytes of memory every ten seconds, the newest last. They begin anew with each process.
-    pub(crate) memory: VecDeque<u64>,
+    /// Bytes of memory every ten seconds, with the instants of these looks, the newest last. They begin anew with each process.
+    pub(crate) memory: VecDeque<(Instant, u64)>,
     /// Cores that it used since the last look; `None` if it runs elsewhere, or its process is new.
     pub(crate) cores: Option<f64>,
     /// When workers of it were lost within five minutes.
@@ -85,17 +86,16 @@ impl KnownWorker {
         if self.seen.state != "ready" || now - self.since < SETTLES_FOR {
             return None;
         }
-        let notes: Vec<u64> = self.memory.iter().rev().take(GROWTH_NOTES).copied().collect();
-        let (last, before, first) = (*notes.first()?, *notes.get(1)?, *notes.get(2)?);
+        let notes: Vec<(Instant, u64)> = self.memory.iter().rev().take(GROWTH_NOTES).copied().collect();
+        let (last, before, first) = (notes.first()?.1, notes.get(1)?.1, notes.get(2)?.1);
         let is_steady = last > before + (1 << 20) && before > first + GROWTH_BYTES / 4;
-        let beginning = notes.iter().copied().min()?;
+        let &(began, beginning) = notes.iter().min_by_key(|(_, bytes)| *bytes)?;
         let by = last - beginning;
-        let place = notes.iter().position(|&note| note == beginning)?;
         (is_steady && by >= GROWTH_BYTES && by * 5 >= beginning).then(|| Growth {
             replica: self.seen.replica,
             bytes: last,
             by,
-            seconds: place as u64 * MEMORY_EVERY.as_secs(),
+            seconds: (notes[0].0 - began).as_secs_f64().round() as u64,
         })
     }
 
@@ -121,10 +121,13 @@ impl KnownWorker {
         self.cpu = look;
         let Some(stats) = stats else { return };
         match self.memory.back_mut() {
-            Some(last) if self.noted.is_some_and(|noted| now - noted < MEMORY_EVERY) => *last = stats.resident_bytes,
+            // A look that should be ten seconds later comes a little earlier or later.
+            Some(last) if self.noted.is_some_and(|noted| now - noted + EVERY / 2 < MEMORY_EVERY) => {
+                *last = (now, stats.resident_bytes);
+            }
             _ => {
                 self.noted = Some(now);
-                self.memory.push_back(stats.resident_bytes);
+                self.memory.push_back((now, stats.resident_bytes));
                 if self.memory.len() > MEMORY_NOTES {
                     self.memory.pop_front();
                 }
@@ -274,9 +277,26 @@ mod tests {
             }
             assert_eq!(!said.is_empty(), grows, "{name}: {said:?}");
             if let Some((second, growth)) = said.first() {
-                assert_eq!((*second, growth.seconds, growth.bytes), (30, 30, 350 * MB), "it was just loaded before");
+                assert_eq!((*second, growth.seconds, growth.bytes), (30, 21, 350 * MB), "it was just loaded before");
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_that_come_a_little_early_or_late_are_noted_with_their_instants() {
+        let mut known = KnownWorkers::default();
+        for look in 0..10u64 {
+            known.follow(Instant::now(), vec![seen("ready", Some(1), 0)]);
+            let resident_bytes = look * (100 << 20);
+            known.look(Instant::now(), |_| {
+                Some(ProcessStats { cpu_s: 0.0, resident_bytes, threads: 1, started_s: 0.0 })
+            });
+            tokio::time::advance(Duration::from_millis(if look % 2 == 0 { 9999 } else { 10_001 })).await;
+        }
+        let one = known.of("a").next().unwrap();
+        assert_eq!(one.memory.len(), 10);
+        let growth = one.growth(Instant::now()).unwrap();
+        assert_eq!((growth.by, growth.seconds), (600 << 20, 60));
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use crate::engine::server_state::live::hub::Samples;
 use crate::engine::server_state::live::points::JUDGED;
 use crate::engine::server_state::live::sampled::{Halved, Large, Sampled, Slower};
 use crate::engine::server_state::live::workers::{Growth, KnownWorker};
+use crate::protocols::native::live::limit::FULL;
 use jitney_core::scheduler::explanation::Explanation;
 use jitney_core::tables::outcome::Blame;
 use tokio::time::Instant;
@@ -134,6 +135,7 @@ impl Known<'_> {
         let failure = workers.iter().filter_map(|known| self.failure(known)).next_back();
         let shares = length_s * ready.max(1) as f64;
         let share = |seconds: f64| if shares > 0.0 { (seconds / shares).clamp(0.0, 1.0) } else { 0.0 };
+        let (busy, halved) = (share(sum.predict_s), self.sampled.halved());
         let readiness = self.state.readiness();
         Condition {
             length_s,
@@ -151,11 +153,11 @@ impl Known<'_> {
             lost: workers.iter().map(|known| known.lost()).sum(),
             failure,
             missing: missing.map(|known| (known.seen.state, (Instant::now() - known.since).as_secs())),
-            busy: share(sum.predict_s),
+            busy,
             occupied: share(sum.occupied_s),
             unusual: self.unusual(&workers),
             slow: self.slow_replica(),
-            uneven: self.uneven(),
+            uneven: if busy >= FULL || halved.is_some() { self.uneven() } else { None },
             queued: newest.queued,
             oldest_s: newest.oldest_s,
             is_waiting: ring.waiting(JUDGED).0 * 2 >= JUDGED,
@@ -167,7 +169,7 @@ impl Known<'_> {
             machine_busy: self.samples.machine.busy(),
             front_lag_s: self.samples.machine.front_lag_s(),
             most_queued: manifest.options.max_queued_items,
-            halved: self.sampled.halved(),
+            halved,
             large: self.sampled.large(),
             quiet_s: ring.quiet_s(),
             is_new: !ring.is_full(),

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::engine::server_state::ServerState;
-use crate::engine::server_state::live::hub::{MOST_WATCHERS, WatcherEvents, event};
+use crate::engine::server_state::live::hub::{MOST_WATCHERS, WatcherEvents};
 use crate::protocols::native::live::snapshot;
 use crate::protocols::native::pages;
 use crate::protocols::reply::payload::{BrokenOff, Reply, ReplyBody};
@@ -48,8 +48,8 @@ pub(crate) async fn events(state: &ServerState) -> Result<Reply, Problem> {
         );
         return Err(Problem::new(Outcome::QueueFull, detail));
     };
-    let now = snapshot::make(state).await;
-    let first = VecDeque::from([state.live.history(), event("snapshot", &now)]);
+    let now = snapshot::newest(state).await;
+    let first = VecDeque::from([state.live.history(), now]);
     let mut reply = pages::reply("text/event-stream", "");
     // A proxy would hold events back until it has many.
     reply.headers_mut().insert("x-accel-buffering", hyper::header::HeaderValue::from_static("no"));

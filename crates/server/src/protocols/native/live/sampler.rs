@@ -3,7 +3,6 @@
 use crate::base::clock::Clocks;
 use crate::base::telemetry::process_stats::ProcessStats;
 use crate::engine::server_state::ServerState;
-use crate::engine::server_state::live::hub::event;
 use crate::engine::server_state::live::machine::{CoreTicks, LagCounts};
 use crate::engine::server_state::live::points::{PHASES, Point, Totals};
 use crate::engine::server_state::live::sampled::{EVERY, Look, ReplicaTimes};
@@ -37,8 +36,8 @@ pub async fn run(state: Weak<ServerState>) {
         if state.live.watchers() == 0 {
             continue;
         }
-        let snapshot = snapshot::make(&state).await;
-        state.live.send(&event("snapshot", &snapshot));
+        let snapshot = snapshot::newest(&state).await;
+        state.live.send(&snapshot);
         if state.readiness().draining {
             // A stream that goes on would keep the server from its end.
             state.live.close();
@@ -58,7 +57,7 @@ fn tell(state: &ServerState, faults: &mut BTreeMap<String, FaultLog>) {
         let due = faults.entry(name.clone()).or_default().next(&judge(&known.condition()), now);
         match due {
             Some((true, text)) => tracing::warn!(deployment = name, "{name} is not well: {text}"),
-            Some((false, text)) => tracing::info!(deployment = name, "{name} is well: {text}"),
+            Some((false, text)) => tracing::info!(deployment = name, "{name} is healthy again: {text}"),
             None => {}
         }
     }

@@ -5,7 +5,7 @@ use crate::engine::deployment::live::histogram::Quantiles;
 use crate::engine::deployment::live::record::{now_ms, size_label};
 use crate::engine::deployment::live::why::{RequestFacts, why};
 use crate::engine::server_state::ServerState;
-use crate::engine::server_state::live::hub::{MOST_WATCHERS, Samples};
+use crate::engine::server_state::live::hub::{MOST_WATCHERS, Samples, event};
 use crate::engine::server_state::live::points::{Columns, KEPT, PHASES, Totals, rounded};
 use crate::engine::server_state::live::sampled::Sampled;
 use crate::engine::server_state::live::workers::KnownWorker;
@@ -13,6 +13,7 @@ use crate::protocols::native::live::condition::{Condition, Known, cores};
 use crate::protocols::native::live::deployments::{Methods, by_deployment};
 use crate::protocols::native::live::judgement::{Judgement, judge};
 use crate::protocols::native::live::texts::{Line, closed, line};
+use bytes::Bytes;
 use futures_util::future::join_all;
 use jitney_core::policy::batch_policy::CloseReason;
 use jitney_core::scheduler::explanation::{BatchSeen, Explanation};
@@ -183,8 +184,13 @@ struct OptionShown {
     source: String,
 }
 
+/// The event with the one of the last sample.
+pub(crate) async fn newest(state: &ServerState) -> Bytes {
+    state.live.snapshot(async { event("snapshot", &make(state).await) }).await
+}
+
 /// Makes one as of now.
-pub(crate) async fn make(state: &ServerState) -> Snapshot {
+async fn make(state: &ServerState) -> Snapshot {
     let deployments = by_deployment(state);
     let explained = join_all(deployments.values().map(|methods| async {
         match methods.first().filter(|first| first.manifest.composed.is_none()) {
@@ -260,7 +266,12 @@ impl Maker<'_> {
             bytes_per_s: if recent_s > 0.0 { rounded(recent.bytes as f64 / recent_s) } else { 0.0 },
             sizes: sizes(&recent),
             reasons: reasons(&recent),
-            workers: self.samples.workers.of(&self.name).map(|known| self.worker(first, known)).collect(),
+            workers: self
+                .samples
+                .workers
+                .of(&self.name)
+                .map(|known| self.worker(known, condition.unusual.hanging))
+                .collect(),
             slowest: requests(record.slowest()),
             failed: requests(record.failed()),
             last_batches: self.last_batches(),
@@ -308,13 +319,12 @@ impl Maker<'_> {
         }
     }
 
-    fn worker(&self, first: &Deployment, known: &KnownWorker) -> WorkerShown {
-        let seen = &known.seen;
+    fn worker(&self, known: &KnownWorker, hanging: Option<(u32, f64)>) -> WorkerShown {
+        let (first, seen) = (&self.methods[0], &known.seen);
         let used = first.published.live().replicas().get(&seen.replica).cloned().unwrap_or_default();
         let shares = self.sampled.replica_shares(seen.replica).filter(|_| seen.state == "ready");
         let unequal = self.explanation.iter().flat_map(|explanation| &explanation.unequal_replicas);
-        let hangs = self.sampled.hanging(first.manifest.options.batch_timeout_s);
-        let hangs = hangs.filter(|(replica, _)| *replica == seen.replica && seen.state == "ready");
+        let hangs = hanging.filter(|(replica, _)| *replica == seen.replica && seen.state == "ready");
         let speed = unequal.filter(|one| one.replica == seen.replica).map(|one| one.speed).next();
         WorkerShown {
             replica: seen.replica,
@@ -323,7 +333,7 @@ impl Maker<'_> {
             pid: seen.pid,
             host: seen.host.as_deref().map(str::to_owned),
             device: seen.device.clone(),
-            memory: known.memory.iter().copied().collect(),
+            memory: known.memory.iter().map(|(_, bytes)| *bytes).collect(),
             cores: known.cores.map(rounded),
             busy: shares.map(|shares| rounded(shares.predict_s)),
             occupied: shares.map(|shares| rounded(shares.occupied_s)),

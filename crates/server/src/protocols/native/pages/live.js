@@ -10,9 +10,13 @@ const POINTS = 300, WORDS = {
 };
 const COLOURS = { receive: "var(--c6)", queue: "var(--c2)", link: "var(--c5)", decode: "var(--c3)", predict: "var(--c1)", encode: "var(--c4)", render: "var(--c7)" };
 const find = (id) => document.getElementById(id);
+// The deployment that the address names; none if it cannot be read.
+function hash() {
+  try { return decodeURIComponent(location.hash.slice(1)); } catch { return ""; }
+}
 const columnsOf = {}, lines = new Map(), cards = new Map();
 // Behind how many samples the points in `columnsOf` end.
-let taken = 0, newest = null, chosen = decodeURIComponent(location.hash.slice(1)), spec = null, stop = null;
+let taken = 0, newest = null, chosen = hash(), spec = null, stop = null;
 
 const plots = [
   new LinePlot("Requests per second", [
@@ -253,7 +257,7 @@ document.onvisibilitychange = () => {
   if (document.hidden) hidden = setTimeout(() => { stop?.abort(); stop = null; }, 60000);
   else if (!stop && find("key-form").hidden) watch();
 };
-window.onhashchange = () => { chosen = decodeURIComponent(location.hash.slice(1)); if (newest) { showLines(newest); showChosen(); } };
+window.onhashchange = () => { chosen = hash(); if (newest) { showLines(newest); showChosen(); } };
 find("key-form").onsubmit = (event) => {
   event.preventDefault();
   key = find("key").value.trim();
