@@ -37,6 +37,7 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 # Blocks that cannot be run here. A new one is added to this list, or the test fails.
 NOT_RUN = [
     ("docs/how-to/answers/chains.md", "console", "needs the packages of both models"),
+    ("docs/how-to/answers/stages.md", "python", "it is a part of predict"),
     ("docs/how-to/batches/gpu.md", "python", "needs two GPUs and a model"),
     ("docs/how-to/models/tests.md", "python", "pytest collects it"),
     ("docs/how-to/programs/fastapi.md", "console", "it changes the environment"),
