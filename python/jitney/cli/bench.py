@@ -11,7 +11,9 @@ from typing import Final
 from jitney.cli.options import add_layers
 from jitney.errors import ConfigError
 
-INSTALL: Final = "in a checkout of jitney: pip install ./bench"
+INSTALL: Final = (
+    "in a checkout of jitney: pip install ./bench, or install the file jitney_bench-*.whl that `make wheels` has built"
+)
 
 
 def check_installed() -> None:

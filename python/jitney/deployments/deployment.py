@@ -365,8 +365,8 @@ def _examples(name: str, examples: Any) -> list[Any]:
 
 def _declared(name: str, options: Mapping[str, Any]) -> dict[str, object]:
     known = [*deployment_options(), "name", "route", "group_by", "cost", "task", "examples"]
-    for key in options:
-        if key not in known:
-            raise ConfigError(f"deployment `{name}` (decorator): {unknown('option', key, known)}")
+    wrong = [unknown("option", key, known) for key in options if key not in known]
+    if wrong:
+        raise ConfigError(f"deployment `{name}` (decorator): {'; '.join(wrong)}")
     where = (f"deployment `{name}` (decorator)", "decorator")
     return {key: parse(deployment_options(), where, key, value) for key, value in options.items()}

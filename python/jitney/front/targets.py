@@ -41,7 +41,8 @@ def _find_file(target: str, place: str) -> None:
     if path.is_dir():
         raise _a_folder(target, path)
     there = sorted(str(near) for near in path.parent.glob("*.py")) if path.parent.is_dir() else []
-    raise TargetError(f"there is no file {place!r}{_hint(place, there)}")
+    inside = "" if path.is_absolute() else f" in {Path.cwd()}"
+    raise TargetError(f"there is no file {place!r}{inside}{_hint(place, there)}")
 
 
 def _a_folder(target: str, folder: Path) -> TargetError:

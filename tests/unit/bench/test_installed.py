@@ -17,7 +17,8 @@ def test_one_line_says_how_to_install_it(arguments: list[str], capsys: pytest.Ca
     assert main(["bench", *arguments]) == 2
     assert capsys.readouterr().err == (
         "jitney: jitney bench needs the package jitney-bench, which is not installed; "
-        "in a checkout of jitney: pip install ./bench\n"
+        "in a checkout of jitney: pip install ./bench, "
+        "or install the file jitney_bench-*.whl that `make wheels` has built\n"
     )
 
 

@@ -70,6 +70,21 @@ def test_a_good_model_is_shown_with_its_options(
     assert "warning" not in said
 
 
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_hooks_of_other_servers_are_warned_of_as_everything_else(capsys: pytest.CaptureFixture[str]) -> None:
+    hook = MODEL.replace(
+        "    def predict", "    def decode_request(self, request):\n        return request\n\n    def predict"
+    )
+    assert check(hook) == 0
+    said = capsys.readouterr()
+    assert re.search(
+        r"^warning: Length\.decode_request is never called: .*$",
+        said.out,
+        re.MULTILINE,
+    )
+    assert "UserWarning" not in said.out + said.err
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -275,6 +275,12 @@ def test_a_name_that_another_server_has_leads_to_ours(theirs: str, ours: str) ->
         jitney.deployment(**cast("dict[str, Any]", {theirs: 3}))(write)
 
 
+def test_all_wrong_options_of_a_decorator_are_named_at_once() -> None:
+    wrong: dict[str, Any] = {"num_replicas": 2, "max_bach_size": 3}
+    with pytest.raises(ConfigError, match=r"`num_replicas`; did you .*; there is no option `max_bach_size`; did you"):
+        jitney.deployment(**wrong)(write)
+
+
 def test_a_program_is_told_of_the_keyword_that_it_wrote() -> None:
     cases: list[tuple[str, object, str]] = [
         ("m.replicas", 0, "options: `m.replicas`: expected a whole number of at least 1"),

@@ -129,7 +129,7 @@ def test_a_ready_made_model_is_a_target() -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("embeder.py", r"no file 'embeder.py'; did you mean 'embedder.py'\?"),
+        ("embeder.py", r"no file 'embeder.py' in /.+; did you mean 'embedder.py'\?"),
         ("minillm", r"did you mean 'minilm'\?"),
         ("embedder", r"no package 'embedder'|embedder"),
         ("nowhere/model.py", "no file 'nowhere/model.py'"),

@@ -8,12 +8,13 @@ import json
 import os
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 from jitney.cli.check import profile
 from jitney.cli.check.answers import Answers, alike, show_answer, show_input
@@ -69,7 +70,9 @@ def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
     if str(Path.cwd()) not in sys.path and "" not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as a worker has it, which is started with `-m`
     began = perf_counter()
-    found = load_target(target)
+    with warnings.catch_warnings():
+        warnings.showwarning = _print_warning
+        found = load_target(target)
     print(f"{arguments.target}: imported in {_time(perf_counter() - began)}")
     unknown = overrides.unknown_names(deployment.name for deployment in found)
     if unknown:
@@ -81,6 +84,21 @@ def _read(arguments: argparse.Namespace) -> list[tuple[Deployment, Resolved]]:
     ]
     _check_as_served(manifest(target, pairs))
     return pairs
+
+
+def _print_warning(  # noqa: PLR0913, PLR0917 - the parameters of `warnings.showwarning`
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning of the import as the others of this command; a library's own kind stays as Python writes it."""
+    if category is UserWarning:
+        print(f"warning: {message}")
+    else:
+        print(warnings.formatwarning(message, category, filename, lineno, line), file=file or sys.stderr, end="")
 
 
 def _check_as_served(manifest: Mapping[str, Any]) -> None:
