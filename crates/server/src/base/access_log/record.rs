@@ -90,10 +90,14 @@ impl Format {
         }
     }
 
-    /// Appends a line that says how many were dropped.
-    pub(super) fn write_dropped(self, out: &mut Vec<u8>, dropped: u64) {
+    /// Appends a line that says how many were dropped: there was no room for them, or they could not be written.
+    pub(super) fn write_dropped(self, out: &mut Vec<u8>, dropped: u64, error: Option<&std::io::Error>) {
         let at = SystemTime::now();
-        let message = format!("the access log lost {dropped} lines, because nothing read the log fast enough");
+        let why = match error {
+            Some(error) => format!("they could not be written: {error}"),
+            None => "nothing read the log fast enough".to_owned(),
+        };
+        let message = format!("the access log lost {dropped} lines, because {why}");
         match self {
             Format::Json => json(out, at, "WARN", &message, &serde_json::json!({ "dropped": dropped })),
             Format::Text => {
