@@ -33,19 +33,26 @@ struct Refused {
     again_after: Option<Duration>,
 }
 
-/// Sends a message. Fails if the collector does not take it after several attempts. After `is_ending` there is one more attempt at
+/// What a collector did not take of a message that it took.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Rejected {
+    pub(super) spans: u64,
+    pub(super) why: String,
+}
+
+/// Sends a message; a part of it may be rejected. Fails if the collector does not take it after several attempts. After `is_ending` there is one more attempt at
 /// once.
 pub(super) async fn deliver(
     endpoint: &Endpoint,
     message: Bytes,
     mut is_ending: watch::Receiver<bool>,
-) -> Result<(), String> {
+) -> Result<Option<Rejected>, String> {
     let body = if endpoint.gzips { gzip(&message) } else { message };
     let mut wait = FIRST_WAIT;
     for attempt in 1..=ATTEMPTS {
         let was_ending = *is_ending.borrow();
         let refused = match post(endpoint, body.clone()).await {
-            Ok(()) => return Ok(()),
+            Ok(rejected) => return Ok(rejected),
             Err(refused) => refused,
         };
         let Some(asked) = refused.again_after.filter(|_| attempt < ATTEMPTS && !was_ending) else {
@@ -61,7 +68,7 @@ pub(super) async fn deliver(
 }
 
 /// Sends it once.
-async fn post(endpoint: &Endpoint, body: Bytes) -> Result<(), Refused> {
+async fn post(endpoint: &Endpoint, body: Bytes) -> Result<Option<Rejected>, Refused> {
     match timeout(endpoint.timeout, exchange(endpoint, body)).await {
         Ok(Ok((status, headers, body))) => judge(status, &headers, &body),
         Ok(Err(why)) => Err(Refused { why, again_after: Some(Duration::ZERO) }),
@@ -105,14 +112,13 @@ async fn exchange(endpoint: &Endpoint, body: Bytes) -> Result<(StatusCode, Heade
     Ok((head.status, head.headers, body))
 }
 
-fn judge(status: StatusCode, headers: &HeaderMap, body: &Bytes) -> Result<(), Refused> {
+fn judge(status: StatusCode, headers: &HeaderMap, body: &Bytes) -> Result<Option<Rejected>, Refused> {
     if status.is_success() {
         let partial = ExportResponse::decode(body.clone()).ok().and_then(|response| response.partial_success);
-        if let Some(partial) = partial.filter(|partial| partial.rejected_spans > 0) {
-            let why = partial.error_message.chars().take(200).collect::<String>();
-            tracing::warn!("the collector of traces did not take {} spans: {why:?}", partial.rejected_spans);
-        }
-        return Ok(());
+        return Ok(partial.and_then(|partial| {
+            let spans = u64::try_from(partial.rejected_spans).ok().filter(|spans| *spans > 0)?;
+            Some(Rejected { spans, why: partial.error_message.chars().take(200).collect() })
+        }));
     }
     // These are the ones that the protocol says to repeat.
     let may_repeat = matches!(status.as_u16(), 429 | 502 | 503 | 504);
@@ -133,9 +139,28 @@ pub(super) async fn try_out(endpoint: &Endpoint) {
     let url = endpoint.url();
     let empty = if endpoint.gzips { gzip(b"") } else { Bytes::new() };
     match post(endpoint, empty).await {
-        Ok(()) => tracing::info!("traces go to {url}, which answers"),
+        Ok(_) => tracing::info!("traces go to {url}, which answers"),
         Err(Refused { why, .. }) => {
             tracing::warn!("traces go to {url}, which does not take them now: {why}; requests do not wait for it");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::traces::messages::PartialSuccess;
+
+    #[test]
+    fn a_part_that_is_not_taken_is_told() {
+        for (rejected_spans, expected) in
+            [(0, None), (-1, None), (3, Some(Rejected { spans: 3, why: "too old".to_owned() }))]
+        {
+            let partial = PartialSuccess { rejected_spans, error_message: "too old".to_owned() };
+            let body = ExportResponse { partial_success: Some(partial) }.encode_to_vec().into();
+            let judged = judge(StatusCode::OK, &HeaderMap::new(), &body);
+            assert_eq!(judged.map_err(|refused| refused.why), Ok(expected));
+        }
+        assert!(judge(StatusCode::BAD_REQUEST, &HeaderMap::new(), &Bytes::new()).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::traces::messages::{ExportRequest, Resource, ResourceSpans, Scope, ScopeSpans, Span};
 use crate::base::traces::notes::Finished;
-use crate::base::traces::otlp::deliver::{deliver, try_out};
+use crate::base::traces::otlp::deliver::{Rejected, deliver, try_out};
 use crate::base::traces::otlp::spans::{Built, of_batch, of_request};
 use crate::base::traces::otlp::store::{SCOPE, Store};
 use crate::base::traces::settings::{Endpoint, TraceSettings};
@@ -32,8 +32,18 @@ pub(crate) struct TraceCounts {
     pub(crate) failed: IntCounter,
 }
 
-/// A message on its way, and how many traces it has.
-type Sending = Pin<Box<dyn Future<Output = (Result<(), String>, u64)> + Send>>;
+/// How many traces and spans a message has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    traces: u64,
+    spans: u64,
+}
+
+/// What became of a message.
+type Sent = (Result<Option<Rejected>, String>, Size);
+
+/// A message on its way.
+type Sending = Pin<Box<dyn Future<Output = Sent> + Send>>;
 
 /// What waits to be sent.
 struct Exporter {
@@ -59,18 +69,7 @@ pub(crate) async fn run(
     counts: TraceCounts,
     store: Arc<Mutex<Store>>,
 ) {
-    let mut exporter = Exporter {
-        settings,
-        counts,
-        store,
-        queue: VecDeque::new(),
-        queued_spans: 0,
-        due: None,
-        sending: None,
-        flushes: Vec::new(),
-        is_ending: watch::Sender::new(false),
-        has_failed: false,
-    };
+    let mut exporter = Exporter::new(settings, counts, store);
     if let Some(endpoint) = exporter.settings.endpoint.clone() {
         tokio::spawn(async move { try_out(&endpoint).await });
     } else {
@@ -86,7 +85,7 @@ pub(crate) async fn run(
                 _ => rest = Some(Instant::now() + REST),
             },
             () = due(rest), if rest.is_some() => rest = None,
-            (result, traces) = sent(&mut exporter.sending) => exporter.sent(result, traces),
+            (result, size) = sent(&mut exporter.sending) => exporter.sent(result, size),
             () = due(exporter.due), if exporter.sending.is_none() => exporter.due = Some(Instant::now()),
         }
         notes.drain(..).for_each(|note| exporter.take(note));
@@ -94,7 +93,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn sent(sending: &mut Option<Sending>) -> (Result<(), String>, u64) {
+async fn sent(sending: &mut Option<Sending>) -> Sent {
     match sending {
         Some(future) => {
             let result = future.as_mut().await;
@@ -113,6 +112,21 @@ async fn due(at: Option<Instant>) {
 }
 
 impl Exporter {
+    fn new(settings: TraceSettings, counts: TraceCounts, store: Arc<Mutex<Store>>) -> Exporter {
+        Exporter {
+            settings,
+            counts,
+            store,
+            queue: VecDeque::new(),
+            queued_spans: 0,
+            due: None,
+            sending: None,
+            flushes: Vec::new(),
+            is_ending: watch::Sender::new(false),
+            has_failed: false,
+        }
+    }
+
     fn take(&mut self, note: Finished) {
         match note {
             Finished::Request(request) => of_request(*request).into_iter().for_each(|built| self.add(built)),
@@ -147,9 +161,9 @@ impl Exporter {
         let is_full = self.queued_spans >= self.settings.most_at_once;
         if self.sending.is_none() && !self.queue.is_empty() && (is_flushing || is_due || is_full) {
             let Some(endpoint) = self.settings.endpoint.clone() else { return };
-            let (message, traces) = self.message();
+            let (message, size) = self.message();
             self.due = (!self.queue.is_empty()).then(|| Instant::now() + self.settings.delay);
-            self.sending = Some(sending(endpoint, message, traces, self.is_ending.subscribe()));
+            self.sending = Some(sending(endpoint, message, size, self.is_ending.subscribe()));
         }
         if self.sending.is_none() {
             self.flushes.drain(..).for_each(|done| {
@@ -158,8 +172,8 @@ impl Exporter {
         }
     }
 
-    /// The next message, and how many traces it has. One trace stays together.
-    fn message(&mut self) -> (Bytes, u64) {
+    /// The next message. One trace stays together.
+    fn message(&mut self) -> (Bytes, Size) {
         let (mut spans, mut traces) = (Vec::new(), 0);
         while let Some(next) = self.queue.front() {
             if traces > 0 && spans.len() + next.len() > self.settings.most_at_once {
@@ -170,33 +184,70 @@ impl Exporter {
             self.queue.pop_front();
             traces += 1;
         }
+        let size = Size { traces, spans: spans.len() as u64 };
         let attributes = self.store.lock().unwrap_or_else(PoisonError::into_inner).resource().to_vec();
         let scope = Some(Scope { name: SCOPE.0.into(), version: SCOPE.1.into() });
         let of_scope = ScopeSpans { scope, spans };
         let of_resource = ResourceSpans { resource: Some(Resource { attributes }), scope_spans: vec![of_scope] };
         let request = ExportRequest { resource_spans: vec![of_resource] };
-        (request.encode_to_vec().into(), traces)
+        (request.encode_to_vec().into(), size)
     }
 
-    fn sent(&mut self, result: Result<(), String>, traces: u64) {
-        match result {
-            Ok(()) => {
-                self.counts.sent.inc_by(traces);
-                if std::mem::take(&mut self.has_failed) {
-                    tracing::info!("the collector of traces takes them again");
-                }
+    fn sent(&mut self, result: Result<Option<Rejected>, String>, size: Size) {
+        let (lost, why) = match result {
+            Ok(None) => (0, None),
+            Ok(Some(Rejected { spans, why })) => {
+                let why = format!("the collector rejected {spans} of their {} spans: {why:?}", size.spans);
+                (size.share(spans), Some(why))
             }
-            Err(why) => {
-                self.counts.failed.inc_by(traces);
-                // One line until it works again: the metric counts.
-                if !std::mem::replace(&mut self.has_failed, true) {
-                    tracing::warn!("{traces} traces are lost: the collector did not take them: {why}");
-                }
-            }
+            Err(why) => (size.traces, Some(format!("the collector did not take them: {why}"))),
+        };
+        self.counts.sent.inc_by(size.traces - lost);
+        self.counts.failed.inc_by(lost);
+        match &why {
+            // One line until it works again: the metric counts.
+            Some(why) if !self.has_failed => tracing::warn!("{lost} traces are lost: {why}"),
+            None if self.has_failed => tracing::info!("the collector of traces takes them again"),
+            _ => {}
         }
+        self.has_failed = why.is_some();
     }
 }
 
-fn sending(endpoint: Endpoint, message: Bytes, traces: u64, is_ending: watch::Receiver<bool>) -> Sending {
-    Box::pin(async move { (deliver(&endpoint, message, is_ending).await, traces) })
+impl Size {
+    /// How many traces are lost with so many spans. Which spans they are is not known, so it is the same share of the traces,
+    /// and at least one.
+    fn share(self, spans: u64) -> u64 {
+        let spans = spans.min(self.spans);
+        (self.traces * spans).div_ceil(self.spans.max(1)).min(self.traces)
+    }
+}
+
+fn sending(endpoint: Endpoint, message: Bytes, size: Size, is_ending: watch::Receiver<bool>) -> Sending {
+    Box::pin(async move { (deliver(&endpoint, message, is_ending).await, size) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::telemetry::Telemetry;
+    use crate::base::traces::otlp::store::Store;
+    use jitney_core::tables::metrics;
+
+    #[tokio::test]
+    async fn rejected_spans_are_counted_as_failed_traces() {
+        let settings = TraceSettings::read(|_| None, Some(1.0)).0.unwrap();
+        let telemetry = Telemetry::new();
+        let count = |end| telemetry.counter(metrics::TRACES, &[end]);
+        let counts = TraceCounts { sent: count("sent"), dropped: count("dropped"), failed: count("failed") };
+        let mut exporter = Exporter::new(settings, counts, Arc::new(Mutex::new(Store::new(Vec::new()))));
+        let size = Size { traces: 4, spans: 40 };
+        for (rejected, failed, has_failed) in [(1, 1, true), (20, 3, true), (41, 7, true), (0, 7, false)] {
+            let rejected = (rejected > 0).then(|| Rejected { spans: rejected, why: String::new() });
+            exporter.sent(Ok(rejected), size);
+            assert_eq!((exporter.counts.failed.get(), exporter.has_failed), (failed, has_failed));
+        }
+        exporter.sent(Err("it answered 400".to_owned()), size);
+        assert_eq!((exporter.counts.sent.get(), exporter.counts.failed.get()), (16 - 7, 7 + 4));
+    }
 }
