@@ -299,7 +299,7 @@ class ServerOptions:
     trace_slow_ms: float | None = _length(
         None,
         "keep a trace of requests that take longer, and of those that fail by the fault of model or server, whatever "
-        "the sampler says; at most 20 a second, shown at /trace/REQUEST_ID",
+        "the sampler says; at most 20 a second, shown at /trace/ID by the id of the request or of the trace",
         unit="ms",
         at_least=0,
     )
