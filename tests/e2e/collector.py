@@ -77,6 +77,8 @@ class Collector:
         self.headers: list[Mapping[str, str]] = []
         self.refusals: list[tuple[int, Mapping[str, str]]] = []
         """Status and headers of the next answers; after these everything is taken."""
+        self.rejects = 0
+        """Spans of each message that it says it did not take."""
         self.delay_s = 0.0
         self.is_closed = False
         self._lock = threading.Lock()
@@ -114,7 +116,11 @@ class Collector:
                 is_packed = request.headers.get("content-encoding") == "gzip"
                 self.spans.extend(read(gzip.decompress(body) if is_packed else body))
         status, headers = refusal or (200, {})
-        answer: bytes = ExportTraceServiceResponse().SerializeToString() if refusal is None else b"no"
+        taken: Any = ExportTraceServiceResponse()
+        if self.rejects and body:
+            taken.partial_success.rejected_spans = self.rejects
+            taken.partial_success.error_message = "too old"
+        answer: bytes = taken.SerializeToString() if refusal is None else b"no"
         request.send_response(status)
         request.send_header("content-length", str(len(answer)))
         for name, value in headers.items():

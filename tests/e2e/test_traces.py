@@ -289,6 +289,32 @@ def test_no_request_waits_for_a_collector_and_refused_traces_come_again(serve: S
         until(lambda: "it answered 400" in server.log(), "the log says why")
 
 
+def test_spans_that_a_collector_rejects_are_failed_and_logged_once(serve: Serve) -> None:
+    with collecting() as collector:
+        collector.rejects = 1000
+        server = serve(
+            "traced.py:Telling", environment={**collector.environment, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "1"}
+        )
+        for number in range(5):
+            server.post("/telling", "a", {"x-request-id": f"r{number}"})
+        until(lambda: server.metric("jitney_traces_total", end="failed") == 10, "each has a request and a batch")
+        assert server.metric("jitney_traces_total", end="sent") == 0
+        assert server.log().count("the collector rejected 1000 of their") == 1
+        collector.rejects = 0
+        server.post("/telling", "a")
+        until(lambda: "takes them again" in server.log(), "it is over")
+
+
+def test_an_id_of_many_requests_shows_the_newest(server: Server, collector: Collector) -> None:
+    for _ in range(12):
+        server.post("/telling", "a", {"x-request-id": "shared"})
+    collector.wait(lambda span: span.attributes.get("jitney.request_id") == "shared", count=12)
+    found = server.get("/trace/shared").json()
+    spans = found["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert sum(span["kind"] == SERVER for span in spans) == 10
+    assert found["jitneyTracesLeftOut"] == 2
+
+
 def test_a_collector_that_is_away_costs_traces_and_no_requests(serve: Serve) -> None:
     with collecting() as collector:
         collector.close()
