@@ -274,8 +274,8 @@ class Engine:
     def metrics(self) -> str:
         """Return all metrics in the Prometheus text format, as of now."""
 
-    def watch(self) -> Watcher | None:
-        """Return the events of the live page; None if as many watch as may."""
+    def watch(self) -> Watcher:
+        """Return the events of the live page. If as many watch as may, the stream of the longest one ends."""
 
     def failure(self) -> str | None:
         """Return why it has ended, if it did so by itself."""

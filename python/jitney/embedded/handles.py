@@ -13,7 +13,7 @@ from jitney.embedded.callee import Callee, Engine
 from jitney.embedded.mailboxes import LoopMailboxes
 from jitney.embedded.models import In_contra, Model, Out_co, StreamModel, SyncModel, SyncStreamModel
 from jitney.embedded.streams.shapes import WorksInSteps, YieldsBatch, YieldsLater, YieldsOne
-from jitney.errors import Disconnected, InvalidInput, NotFound, Overloaded
+from jitney.errors import Disconnected, InvalidInput, NotFound
 from jitney.signature.annotations import Output
 from jitney.types.arrays import Embeddings
 from jitney.types.steps import Step
@@ -115,13 +115,10 @@ class _Handles(Generic[_AnyModel]):
         `jitney.fastapi.live` serves them with the page. The first one is there at once; the others are waited for on
         the thread that takes them.
         """
-        watch: Callable[[], Watcher | None] | None = getattr(self._engine, "watch", None)
+        watch: Callable[[], Watcher] | None = getattr(self._engine, "watch", None)
         if watch is None:
             raise NotFound("the live page of a shared engine is its server's: open /live there")
-        watcher = watch()
-        if watcher is None:
-            raise Overloaded("as many pages watch this engine as may; close one of them and try again")
-        return iter(watcher.next, None)
+        return iter(watch().next, None)
 
     def _read_manifests(self) -> None:
         """Read what the engine has now. Without a connection to its server the last manifests stay."""

@@ -127,10 +127,10 @@ impl Engine {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// The events of the live page; None if as many watch as may.
-    fn watch(&self, py: Python<'_>) -> PyResult<Option<Watcher>> {
+    /// The events of the live page. If as many watch as may, the stream of the one that has watched for longest ends.
+    fn watch(&self, py: Python<'_>) -> PyResult<Watcher> {
         self.check_process(py)?;
-        Ok(self.embedded.watch().map(Watcher::new))
+        Ok(Watcher::new(self.embedded.watch()))
     }
 
     fn entrance(&self, py: Python<'_>, name: &str) -> PyResult<Option<Entrance>> {

@@ -154,10 +154,10 @@ impl Embedded {
         workers::text(&state.telemetry, &state.workers, &seen).into_bytes()
     }
 
-    /// The events of the live page; `None` if as many watch as may.
-    pub fn watch(&self) -> Option<LiveEvents> {
-        let events = self.state.live.watch()?;
-        Some(LiveEvents { first: Some(self.state.live.history()), events })
+    /// The events of the live page. If as many watch as may, the stream of the one that has watched for longest ends.
+    pub fn watch(&self) -> LiveEvents {
+        let events = self.state.live.watch();
+        LiveEvents { first: Some(self.state.live.history()), events }
     }
 
     /// Whether this is a fork of the process that started it, in which no part of it runs.

@@ -11,17 +11,21 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Refuses a request without a key of this server, if the server asks for one.
 pub(crate) fn check(state: &ServerState, headers: &HeaderMap) -> Result<(), Failure> {
     let Some(keys) = &state.keys else { return Ok(()) };
-    let mut any = false;
-    let is_known = presented(headers).any(|key| {
-        any = true;
-        keys.allows(key)
-    });
-    if is_known {
+    if is_known(keys, headers) {
         return Ok(());
     }
-    let what = if any { "the API key is not one of this server's" } else { "no API key was given" };
+    let what = if presented(headers).next().is_some() {
+        "the API key is not one of this server's"
+    } else {
+        "no API key was given"
+    };
     let detail = format!("{what}; send one as `Authorization: Bearer KEY` or `x-api-key: KEY`");
     Err(Failure::new(Outcome::Unauthorized, detail))
+}
+
+/// Whether a request carries one of these keys.
+pub(crate) fn is_known(keys: &Keys, headers: &HeaderMap) -> bool {
+    presented(headers).any(|key| keys.allows(key))
 }
 
 /// The name of the key that a request carries; empty without one.

@@ -213,7 +213,7 @@ async fn page(state: &ServerState, head: &Parts) -> Result<Reply, Problem> {
         "config" => pages::config(state).await,
         "docs" => pages::docs(),
         "live" => pages::live(),
-        "live/events" => live::events::events(state).await?,
+        "live/events" => live::events::events(state, &head.headers).await,
         "openapi.json" => document::page(state),
         name if is_read && name.starts_with(TRACE) => return pages::trace(state, &name[TRACE.len()..]).await,
         name => return Err(not_a_page(state, head, name)),

@@ -23,13 +23,14 @@ pub(crate) type WatcherEvents = mpsc::Receiver<Bytes>;
 pub struct LiveHub {
     watchers: Mutex<Watchers>,
     samples: Mutex<Samples>,
-    /// The first events of watchers, each with the number of samples that it holds: one second has one of each, whoever opens.
+    /// The first events of watchers, each with the number of samples that it holds: one second has one of each, however many watchers come.
     history: Mutex<Option<(u64, Bytes)>>,
     snapshot: tokio::sync::Mutex<Option<(u64, Bytes)>>,
 }
 
 #[derive(Debug, Default)]
 struct Watchers {
+    /// The one that has watched for longest first.
     senders: Vec<mpsc::Sender<Bytes>>,
     /// The server ends: a further watcher gets what is known, and no more.
     is_closed: bool,
@@ -60,19 +61,27 @@ struct History {
     deployments: BTreeMap<String, Columns>,
 }
 
+/// The last event of a watcher that another one has replaced.
+#[derive(Serialize)]
+struct Replaced {
+    most_watchers: usize,
+}
+
 impl LiveHub {
-    /// A further watcher; `None` if there are as many as there may be.
-    pub(crate) fn watch(&self) -> Option<WatcherEvents> {
+    /// A further watcher. If there are as many as there may be, it replaces the one that has watched for longest: those
+    /// that never read could otherwise keep all others out.
+    pub(crate) fn watch(&self) -> WatcherEvents {
         let mut watchers = self.lock();
         watchers.senders.retain(|watcher| !watcher.is_closed());
         if watchers.senders.len() >= MOST_WATCHERS {
-            return None;
+            // One that has left its events unread does not get this one either.
+            let _ = watchers.senders.remove(0).try_send(event("replaced", &Replaced { most_watchers: MOST_WATCHERS }));
         }
         let (sender, events) = mpsc::channel(UNREAD);
         if !watchers.is_closed {
             watchers.senders.push(sender);
         }
-        Some(events)
+        events
     }
 
     /// How many watch.
@@ -105,16 +114,16 @@ impl LiveHub {
         made
     }
 
-    /// The event with the snapshot of the last sample. `make` makes it if nobody has asked since.
+    /// The event with the snapshot of the last sample. `make` makes it for the first one that asks.
     pub(crate) async fn snapshot(&self, make: impl Future<Output = Bytes>) -> Bytes {
         let mut last = self.snapshot.lock().await;
         let taken = self.samples().taken;
         if let Some((_, snapshot)) = last.as_ref().filter(|(of, _)| *of == taken) {
             return snapshot.clone();
         }
-        let made = make.await;
-        *last = Some((taken, made.clone()));
-        made
+        let snapshot = make.await;
+        *last = Some((taken, snapshot.clone()));
+        snapshot
     }
 
     pub(crate) fn samples(&self) -> MutexGuard<'_, Samples> {
@@ -139,19 +148,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seventeenth_watcher_is_refused_until_one_leaves() {
+    fn the_seventeenth_watcher_takes_the_place_of_the_first() {
         let hub = LiveHub::default();
-        let mut watchers: Vec<_> = std::iter::from_fn(|| hub.watch()).collect();
-        assert_eq!((watchers.len(), hub.watchers()), (MOST_WATCHERS, MOST_WATCHERS));
+        let mut watchers: Vec<_> = (0..MOST_WATCHERS).map(|_| hub.watch()).collect();
+        assert_eq!(hub.watchers(), MOST_WATCHERS);
+        watchers.push(hub.watch());
+        assert_eq!(hub.watchers(), MOST_WATCHERS);
+        assert_eq!(watchers[0].try_recv().unwrap(), "event: replaced\ndata: {\"most_watchers\":16}\n\n");
+        assert!(watchers[0].is_closed() && !watchers[1].is_closed());
         watchers.pop();
-        assert_eq!(hub.watchers(), MOST_WATCHERS - 1);
-        assert!(hub.watch().is_some());
+        watchers.push(hub.watch());
+        assert!(!watchers[1].is_closed(), "one had left");
     }
 
     #[test]
     fn a_watcher_that_does_not_read_is_dropped_and_the_others_get_all() {
         let hub = LiveHub::default();
-        let (mut reader, mut sleeper) = (hub.watch().unwrap(), hub.watch().unwrap());
+        let (mut reader, mut sleeper) = (hub.watch(), hub.watch());
         for place in 0..10 {
             hub.send(&Bytes::from(vec![place]));
             assert_eq!(reader.try_recv().unwrap(), [place][..]);
@@ -162,7 +175,7 @@ mod tests {
         assert!(sleeper.is_closed());
         hub.close();
         assert!(reader.try_recv().is_err() && reader.is_closed());
-        assert!(hub.watch().is_some_and(|events| events.is_closed()), "its stream ends at once");
+        assert!(hub.watch().is_closed(), "its stream ends at once");
     }
 
     #[tokio::test]

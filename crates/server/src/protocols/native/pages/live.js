@@ -192,6 +192,13 @@ async function showForms({ name, routes }) {
 }
 find("try").ontoggle = () => showChosen();
 
+// Another page has the place of this one. It does not come back by itself: the two would take turns.
+function showReplaced({ most_watchers: most }) {
+  const again = make("button", { type: "button", text: "Watch again" });
+  again.onclick = () => watch();
+  find("stream").replaceChildren(`Not connected: at most ${most} pages and programs watch this server, and a further one has taken the place of this page. `, again);
+}
+
 function take(name, data) {
   if (name === "history") {
     taken = data.taken;
@@ -227,6 +234,7 @@ async function read() {
     text = events.pop();
     for (const event of events) {
       const [, name, data] = event.match(/^event: (\w+)\ndata: ([^]*)$/) ?? [];
+      if (name === "replaced") { showReplaced(JSON.parse(data)); return Infinity; }
       if (name) take(name, JSON.parse(data));
     }
   }
