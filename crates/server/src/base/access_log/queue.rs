@@ -89,7 +89,7 @@ impl Written {
             let (written, failure) = write_most(out, &text);
             if failure.is_some() {
                 let missing = text.get(written.max(lines_from)..lines_to).unwrap_or_default();
-                let lost = missing.iter().filter(|byte| **byte == b'\n').count() as u64;
+                let lost = missing.split(|byte| *byte == b'\n').count() as u64 - 1;
                 // The last line says what was lost before. If it is lost too, the next one says that.
                 self.dropped.fetch_add(lost + dropped, Ordering::Relaxed);
                 error = failure;
