@@ -9,7 +9,6 @@ use crate::engine::server_state::live::hub::Samples;
 use crate::engine::server_state::live::points::JUDGED;
 use crate::engine::server_state::live::sampled::{Halved, Large, Sampled, Slower};
 use crate::engine::server_state::live::workers::{Growth, KnownWorker};
-use crate::protocols::native::live::limit::FULL;
 use jitney_core::scheduler::explanation::Explanation;
 use jitney_core::tables::outcome::Blame;
 use tokio::time::Instant;
@@ -104,6 +103,9 @@ const RECENT_MS: u64 = 60_000;
 /// How reasons begin that hold no text of a model.
 const OWN_WORDS: [&str; 4] =
     ["the worker ended: ", "a batch ran for ", "it did not load within ", "its target was not imported "];
+
+/// From this share of its time on something has no reserve. `jitney bench` uses the same figure.
+pub(crate) const FULL: f64 = 0.85;
 
 /// Cores that this process may use.
 pub(crate) fn cores() -> usize {

@@ -2,10 +2,7 @@
 
 use crate::engine::deployment::live::why::{bytes, count, number};
 use crate::engine::server_state::live::sampled::{Halved, Large};
-use crate::protocols::native::live::condition::Condition;
-
-/// From this share of its time on something has no reserve. `jitney bench` uses the same figure.
-pub(crate) const FULL: f64 = 0.85;
+use crate::protocols::native::live::condition::{Condition, FULL};
 /// From this share on the cores of a machine have no time left for a further thread.
 const CROWDED: f64 = 0.95;
 /// A front that wakes later than this, in seconds, gets no core when it needs one.
