@@ -14,7 +14,7 @@ from test_slow_readers import ENDLESS, LINES, Stalled, numbers, paused, resident
 IDLE = 2000
 """Open streams. 10,000 work too, where the limit of open files is 20,000: 18 KiB of memory each, all end."""
 MOST_BYTES_OF_ONE = 26 << 10
-"""Memory of the front for an open stream, in bytes: 23.5 to 24.3 KiB in a release build, about 11 KiB in a debug build."""
+"""Memory of the front for an open stream, in bytes: 23.5 to 24.3 KiB in a release build, about 11 in a debug build."""
 
 
 def opened(port: int, gate: Path) -> socket.socket:
