@@ -14,7 +14,7 @@ use crate::values::tensor::Dtype;
 use jitney_core::tables::metrics;
 use jitney_core::tables::outcome::Outcome;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 use tokio::time::Instant;
 
 /// What is said of a model's implementation where a name is asked for.
@@ -119,10 +119,11 @@ pub fn config(deployment: &Deployment) -> message::ModelConfig {
     }
 }
 
-/// Milliseconds since 1970 of an instant that has passed.
-fn unix_ms(at: Instant) -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(at.elapsed());
-    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
+/// Milliseconds since 1970 of an instant, by the clock as it was when the server started: the same instant is always the same number.
+fn unix_ms(state: &ServerState, at: Instant) -> u64 {
+    let since_1970 = state.created.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_start = at.into_std().saturating_duration_since(state.started);
+    u64::try_from((since_1970 + since_start).as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a model has done since it was loaded.
@@ -136,7 +137,7 @@ pub fn statistics(state: &ServerState, deployment: &Deployment) -> message::Mode
     message::ModelStatistics {
         name: deployment.manifest.name.clone(),
         version: deployment.version.clone(),
-        last_inference: totals.last.map_or(0, unix_ms),
+        last_inference: totals.last.map_or(0, |at| unix_ms(state, at)),
         inference_count: batches.get_sample_sum() as u64,
         execution_count: batches.get_sample_count(),
         inference_stats: Some(message::InferStatistics {
