@@ -196,14 +196,21 @@ ci-ray: ray-packages $(BUILT) ## the tests with a real Ray cluster (root on Linu
 	@$(RAY_ENV)/bin/python -m pytest tests/ray_cluster
 
 # What the tests of `deploy/` need of the system. Root, on Debian.
-DEPLOY_TOOLS := buildah podman runc debootstrap systemd-container nginx-light
+DEPLOY_TOOLS := buildah podman runc debootstrap systemd-container nginx-light etcd-server
 DEPLOY_ENV := .venv-deploy
 
 .PHONY: deploy-tools
-deploy-tools: $(VENV)/.made ## install what `make test-deploy` needs (root, Debian): container tools, nginx, schemas
+deploy-tools: $(VENV)/.made $(DEPLOY_ENV)/bin/kube-apiserver ## install what `make test-deploy` needs (root, Debian): container tools, nginx, schemas, Kubernetes
 	@apt-get install --yes --quiet=2 --no-install-recommends $(DEPLOY_TOOLS) >/dev/null
 	@test -x $(DEPLOY_ENV)/bin/kubernetes-validate || { $(BIN)/python -m venv $(DEPLOY_ENV) && \
 		$(DEPLOY_ENV)/bin/python -m pip install --quiet kubernetes-validate==1.37.0; }
+
+# No package of Debian has the API server of Kubernetes. It is built once from its Go modules, with its kubectl: six minutes of a core.
+$(DEPLOY_ENV)/bin/kube-apiserver: tests/deploy/apiserver/go.mod
+	@mkdir -p $(@D) build/apiserver && cp $< build/apiserver
+	@cd build/apiserver && CGO_ENABLED=0 go build -mod=mod -trimpath -ldflags='-s -w' -o $(CURDIR)/$(@D)/ \
+		k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kubectl || \
+		echo "kube-apiserver is not built, so tests/deploy/test_api_server.py is skipped: install Go 1.24 or later" >&2
 
 .PHONY: test-deploy
 test-deploy: $(BUILT) $(DEV) deploy-tools ## build the image, boot the unit, check the manifests, stream through nginx (root, Debian; minutes)

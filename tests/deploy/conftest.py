@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 # A server of the end-to-end tests stands behind the proxy.
 sys.path.append(str(HERE.parent / "e2e"))
 
-REAL = {"test_image.py", "test_booted_unit.py", "test_nginx.py", "test_schemas.py"}
+REAL = {"test_image.py", "test_booted_unit.py", "test_nginx.py", "test_schemas.py", "test_api_server.py"}
 """Files with tests of real parts."""
 
 
