@@ -20,6 +20,8 @@ def pytest_configure() -> None:
     settings.load_profile("jitney")
 
 
+# Before the hook of xdist, which reads the marks.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the tests of a file to one process where several run tests: they share servers."""
     for item in items:

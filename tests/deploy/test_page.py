@@ -16,7 +16,7 @@ def test_files_that_it_names_are_there() -> None:
 
 def test_options_that_it_names_are_options() -> None:
     variables = {name.lower() for name in re.findall(r"JITNEY_([A-Z_]+)", PAGE)}
-    known = deployment_options().keys() | server_options().keys() | {"api_keys", "option"}
+    known = deployment_options().keys() | server_options().keys() | {"api_keys", "option", "host", "port"}
     assert variables and variables <= known
     quoted = {
         name for name in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", PAGE) if name.endswith(("_s", "_bytes", "_replicas"))
