@@ -1,12 +1,10 @@
 """Settings of all tests."""
 
 import signal
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-ROOT = Path(__file__).resolve().parent
 TOGETHER = ("docs", "monitoring", "machines", "deploy")
 """Folders whose tests share files, a costly fixture, or the network of the machine."""
 
@@ -20,11 +18,18 @@ def pytest_configure() -> None:
     settings.load_profile("jitney")
 
 
-# Before the hook of xdist, which reads the marks.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Leave the tests of a file to one process where several run tests: they share servers."""
-    for item in items:
-        place = item.path.relative_to(ROOT)
-        together = place.parts[0] if place.parts[0] in TOGETHER else str(place)
-        item.add_marker(pytest.mark.xdist_group(together))
+    # Only where several processes run tests.
+    from xdist.scheduler import (  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
+        LoadScopeScheduling,
+    )
+
+    class ByPlace(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.split("::", 1)[0]
+            folder = path.split("/")[1]
+            return folder if folder in TOGETHER else path
+
+    return ByPlace(config, log)  # pyright: ignore[reportArgumentType] - a class of xdist that has no public name
