@@ -19,9 +19,9 @@ def test_a_slow_replica_is_named_gets_little_and_is_back_when_it_recovers(serve:
     assert speed() < 0.25
     told = server.get("/config").json()["deployments"]["uneven"]["batches"]["unequal_replicas"]
     assert [one["replica"] for one in told] == [1]
-    before = dict(load.replies)
+    before = load.replies.copy()
     load.wait_for(500)
-    later = [reply.json() for item, reply in list(load.replies.items()) if item not in before]
+    later = [reply.json() for item, reply in load.replies.copy().items() if item not in before]
     by_slow = sum(answer.startswith("1:") for answer in later)
     assert by_slow <= len(later) / 5, f"{by_slow} of {len(later)}"
     slow.unlink()

@@ -16,7 +16,10 @@ class Element {
 }
 
 const cards = [], named = {};
-const document = { getElementById: (id) => named[id] ??= new Element(), querySelector: () => new Element(), createElement: () => new Element() };
+const document = {
+  getElementById: (id) => named[id] ??= new Element(), querySelector: () => new Element(), querySelectorAll: () => [],
+  createElement: () => new Element(), addEventListener() {},
+};
 
 async function main() {
   const page = await (await fetch(base + "/docs")).text();
