@@ -367,7 +367,6 @@ ci: ## what CI runs: format, lint, types, architecture, tests
 	@$(MAKE) arch
 	@# What was installed must be there: then a test whose program is missing fails, and is not skipped.
 	@if scripts/monitoring-tools; then export JITNEY_REQUIRE_TOOLS=1; fi; $(MAKE) test
-	@$(MAKE) test-oldest
 
 .PHONY: clean
 clean: ## remove everything that was built
