@@ -117,7 +117,7 @@ def test_the_form_answers(browser: Browser, server: Server) -> None:
     page.write('"four"')
     page.click("#cards form button")
     page.wait("#cards .status", "200 in ")
-    assert page.text("#cards .answer") == "4"
+    page.wait("#cards .answer", "4")
     assert page.errors() == []
 
 
