@@ -38,7 +38,7 @@ class Sights:
     alerts: list[Sight] = field(default_factory=list[Sight])
 
     def add(self, place: list[Sight], text: str, remedy: str = "") -> None:
-        """Note a text, unless its like is there."""
+        """Note a text, unless one that differs only in its numbers was noted."""
         kinds = {DIGITS.sub("#", sight.text) for sight in place}
         if text and DIGITS.sub("#", text) not in kinds:
             place.append(Sight(time.monotonic() - self.since, text, remedy))

@@ -1,6 +1,9 @@
 """What a page holds for a machine: its fenced blocks, its links, its headings."""
 
+import os
 import re
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -86,6 +89,20 @@ def broken_links(page: Path) -> list[str]:
         if not there.exists() or (heading and heading not in headings(there)):
             problems.append(f"{page.relative_to(ROOT)}: {target}")
     return problems
+
+
+def run_line(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of a page as a reader would, with the interpreter of the tests first on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def headings(page: Path) -> set[str]:

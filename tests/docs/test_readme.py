@@ -1,7 +1,6 @@
 """What README and the pages of the site say is so: every block is run or says why not, every link leads somewhere."""
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -16,7 +15,7 @@ import pytest
 from jitney.cli.main import main
 from jitney.cli.reload import Reloader
 from jitney.front.settings import Settings
-from pages import ROOT, Block, Command, blocks, broken_links, commands, pages_below
+from pages import ROOT, Block, Command, blocks, broken_links, commands, pages_below, run_line
 from PIL import Image
 
 if TYPE_CHECKING:
@@ -102,17 +101,8 @@ def server(folder: Path) -> Iterator[Server]:
 
 
 def shell(line: str, folder: Path, port: int) -> str:
-    """Run a command of a page as a reader would, with its own interpreter first on the path."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    ran = subprocess.run(
-        ["bash", "-c", PORT.sub(str(port), line)],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    """Run a command of a page; it must succeed."""
+    ran = run_line(PORT.sub(str(port), line), folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 

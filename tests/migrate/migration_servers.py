@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from migration_cases import PEERS, Case, Side, files, is_shown
-from pages import ROOT, Command
+from pages import ROOT, Command, run_line
 
 sys.path.append(str(ROOT / "benchmarks"))
 catalog: Any = importlib.import_module("peers.catalog")
@@ -155,13 +155,4 @@ def answer(call: Command, folder: Path, ports: list[int]) -> str:
 def run(line: str, folder: Path, ports: list[int]) -> subprocess.CompletedProcess[str]:
     if line.startswith("curl") and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-c", with_ports(line, ports)],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_line(with_ports(line, ports), folder)
